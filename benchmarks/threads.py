@@ -41,7 +41,7 @@ PREDICTED_THREADS = (4, 8, 16, 32)
 ROUND_THREADS = (1, 2, 4, 8, 16, 32)
 # environments differ by up to this many steps; random episodes of Pong last 800 to 1,000
 STAGGER_STEPS = 1000
-STEPS_A_TURN = 10
+STEPS_PER_TURN = 10
 
 
 # --- process of one tree -----------------------------------------------------------------------------------
@@ -238,9 +238,9 @@ def measure(
     busy: dict[str, list[float]] = {name: [] for name in trees}
     for _ in range(arguments.repeats):
         sums = {name: [0, 0.0, 0.0] for name in trees}
-        for _ in range(max(1, arguments.steps // STEPS_A_TURN)):
+        for _ in range(max(1, arguments.steps // STEPS_PER_TURN)):
             for name, tree in trees.items():
-                told = tree.ask("play", steps=STEPS_A_TURN)
+                told = tree.ask("play", steps=STEPS_PER_TURN)
                 for place, value in enumerate((told["frames"], told["seconds"], told["cpu_seconds"])):
                     sums[name][place] += value
         for name, (frames, seconds, cpu_seconds) in sums.items():

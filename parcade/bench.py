@@ -28,8 +28,8 @@ from parcade.machine.timing import process_cpu_seconds
 from parcade.model.actions import BoxActions, actions_of
 
 # Steps per call of a stage on a GPU, which synchronises once per call.
-FRAMES_A_TURN = 32
-STEPS_A_TURN = 8
+FRAMES_PER_TURN = 32
+STEPS_PER_TURN = 8
 
 
 @dataclass(frozen=True)
@@ -162,13 +162,13 @@ def _emulating(flags: BenchFlags, num_envs: int) -> Stage:
 
     def turn() -> tuple[int, int]:
         nonlocal played
-        for _ in range(FRAMES_A_TURN):
+        for _ in range(FRAMES_PER_TURN):
             arcade.act(actions[played % len(actions)])
             played += 1
         over = np.array(arcade.game_over.tolist())  # synchronises with the GPU
         if over.any():  # finished consoles do no work until reset; the frames of a reset are not counted
             arcade.reset(mask=over)
-        return FRAMES_A_TURN * num_envs, FRAMES_A_TURN * num_envs
+        return FRAMES_PER_TURN * num_envs, FRAMES_PER_TURN * num_envs
 
     return Stage(turn, lambda: None)
 
@@ -201,10 +201,10 @@ def _observing(flags: BenchFlags, num_envs: int) -> Stage:
         import torch
 
         frames = 0
-        for _ in range(STEPS_A_TURN):
+        for _ in range(STEPS_PER_TURN):
             actions = torch.from_numpy(draw()).to(env.device)
             frames = frames + env.step(actions)[4]["frames"].sum()
-        return int(frames), STEPS_A_TURN * num_envs
+        return int(frames), STEPS_PER_TURN * num_envs
 
     return (
         Stage(turn, env.close)
@@ -228,8 +228,8 @@ def _inferring(flags: BenchFlags, num_envs: int) -> Stage:
 
     def turn() -> tuple[int, int]:
         frames = group.frames
-        play_rollout(group, policy, STEPS_A_TURN)
-        return group.frames - frames, STEPS_A_TURN * num_envs
+        play_rollout(group, policy, STEPS_PER_TURN)
+        return group.frames - frames, STEPS_PER_TURN * num_envs
 
     return Stage(turn, group.close)
 

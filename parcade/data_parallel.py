@@ -29,13 +29,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
 from parcade.cluster import mpi, torchrun
-from parcade.cluster.heartbeat import Heartbeat, signs_of
+from parcade.cluster.heartbeat import Heartbeat, activity_of
 from parcade.cluster.ranks import check_versions
 from parcade.cluster.signals import STOP_FILE, StopRequest
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange, OptimizerFactory
 from parcade.exchange.choice import exchange_of_ranks
-from parcade.exchange.collective import settle
+from parcade.exchange.collective import wait_for_device
 from parcade.files.run_directory import write_json
 from parcade.fit_settings import Device, FitConfig, Place, check_fit, check_same, device_of
 from parcade.machine.device_timing import attach_device_clock, device_seconds
@@ -195,11 +195,11 @@ def _registered(run: Path, config: FitConfig, exchange: Exchange) -> Heartbeat:
         (run / STOP_FILE).unlink(missing_ok=True)
         (run / "metrics.jsonl").unlink(missing_ok=True)
     exchange.broadcast(torch.zeros(1))  # register only after rank 0 has removed an earlier fit's records
-    signs = lambda: signs_of([exchange.timer])  # noqa: E731
+    activity = lambda: activity_of([exchange.timer])  # noqa: E731
     return mpi.registered(
         run,
         config.hang_seconds,
-        signs,
+        activity,
         by_mpi=mpi.launched_by_mpi(),
         rank=exchange.rank,
         advice="start it again",
@@ -274,7 +274,7 @@ class _Fitting:
                 if is_full:
                     break
         with self.timer.scope("learn"):
-            settle(self._epoch_loss)  # GPU work is asynchronous: wait for it, so that it counts in this epoch
+            wait_for_device(self._epoch_loss)  # asynchronous GPU work counts in this epoch
         return is_full or self._any_rank(self.stop.requested())
 
     def _loss_of(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -20,7 +20,7 @@ from parcade.build.reporting import open_reporter, open_view
 from parcade.build.source import make_source
 from parcade.checkpoint import Checkpointer
 from parcade.cluster import mpi, ranks
-from parcade.cluster.heartbeat import signs_of
+from parcade.cluster.heartbeat import activity_of
 from parcade.config import TrainConfig, check_device, check_divisible, check_process_memory, to_json
 from parcade.doctor.start import warn_at_start
 from parcade.envs.games import file_word, score_milestones
@@ -66,7 +66,7 @@ def run_training(
     heartbeat = mpi.registered(
         run,
         config.run.hang_seconds,
-        lambda: signs_of(timers),
+        lambda: activity_of(timers),
         by_mpi=is_rank and mpi.launched_by_mpi(),
         rank=ranks.rank() if is_rank else 0,
     )

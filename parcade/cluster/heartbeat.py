@@ -36,7 +36,7 @@ LAUNCHER_VARIABLE = "PARCADE_LAUNCHER"
 ENDED_FILE = "ended"
 
 
-class Signs(NamedTuple):
+class Activity(NamedTuple):
     """A process's report: its scope, a value that changes with progress, and whether start-up is over.
 
     ``seconds`` has the time per scope so far of every thread with a timer, by the thread's name.
@@ -48,7 +48,7 @@ class Signs(NamedTuple):
     seconds: Mapping[str, dict[str, float]] = MappingProxyType({})
 
 
-def signs_of(timers: Sequence[Timer]) -> Signs:
+def activity_of(timers: Sequence[Timer]) -> Activity:
     """Return the report of a process with these timers, whose first one is the main thread's.
 
     A scope entered or left by any thread counts as progress.
@@ -59,7 +59,7 @@ def signs_of(timers: Sequence[Timer]) -> Signs:
         name: {scope: round(spent, 3) for scope, spent in timer.seconds.items()}
         for name, timer in zip(("main", "actor"), timers, strict=False)
     }
-    return Signs(timers[0].standing[0], max(timer.standing[1] for timer in timers), begun, seconds)
+    return Activity(timers[0].standing[0], max(timer.standing[1] for timer in timers), begun, seconds)
 
 
 class Heartbeat:
@@ -68,7 +68,7 @@ class Heartbeat:
     When the process that started the ranks is killed, the thread requests a stop: nobody watches them.
 
     Args:
-        signs: called from the thread at every beat; must not block.
+        activity: called from the thread at every beat; must not block.
         watch: detects that the job hangs, so that this rank ends itself; None only writes records.
         grace_seconds: how long the rank waits before it ends itself.
     """
@@ -78,7 +78,7 @@ class Heartbeat:
         run: Path,
         role: str,
         number: int,
-        signs: Callable[[], Signs],
+        activity: Callable[[], Activity],
         *,
         interval_seconds: float = 2.0,
         watch: Watch | None = None,
@@ -86,7 +86,7 @@ class Heartbeat:
     ) -> None:
         self.run = run
         self.record = own_record(role, number)
-        self.signs = signs
+        self.activity = activity
         self.interval_seconds = interval_seconds
         self.watch = watch
         self.grace_seconds = grace_seconds
@@ -109,14 +109,14 @@ class Heartbeat:
         self._beat()
 
     def _beat(self) -> None:
-        signs = self.signs()
+        activity = self.activity()
         self.record = replace(
             self.record,
             beat=self.record.beat + 1,
-            scope=signs.scope,
-            progress=signs.progress,
-            begun=signs.begun,
-            seconds=dict(signs.seconds),
+            scope=activity.scope,
+            progress=activity.progress,
+            begun=activity.begun,
+            seconds=dict(activity.seconds),
         )
         try:
             write_record(self.run, self.record)
@@ -125,7 +125,7 @@ class Heartbeat:
 
     def _beat_until_left(self) -> None:
         hung_since: float | None = None
-        own, own_since = self.signs().progress, time.monotonic()
+        own, own_since = self.activity().progress, time.monotonic()
         while not self._leave.wait(self.interval_seconds):
             self._beat()
             self._answer()

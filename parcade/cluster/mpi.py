@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from parcade.cluster.heartbeat import LAUNCHER_GRACE_SECONDS, Heartbeat, Signs
+from parcade.cluster.heartbeat import LAUNCHER_GRACE_SECONDS, Activity, Heartbeat
 from parcade.cluster.torchrun import launched_by_torchrun
 from parcade.cluster.watchdog import START_SECONDS, Watch, beat_seconds
 from parcade.errors import UsageError, missing_extra
@@ -132,7 +132,7 @@ def rank_variables() -> list[str]:
 def registered(
     run: Path,
     hang_seconds: float,
-    signs: Callable[[], Signs],
+    activity: Callable[[], Activity],
     *,
     by_mpi: bool,
     rank: int = 0,
@@ -151,14 +151,14 @@ def registered(
     """
     interval = beat_seconds(hang_seconds)
     if not by_mpi:
-        return Heartbeat(run, "rank", rank, signs, interval_seconds=interval)
+        return Heartbeat(run, "rank", rank, activity, interval_seconds=interval)
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
     watch = Watch(run, world.Get_size(), hang_seconds)
     grace = LAUNCHER_GRACE_SECONDS if "PARCADE_RUN_DIR" in os.environ else 0.0
     beats = Heartbeat(
-        run, "rank", world.Get_rank(), signs, interval_seconds=interval, watch=watch, grace_seconds=grace
+        run, "rank", world.Get_rank(), activity, interval_seconds=interval, watch=watch, grace_seconds=grace
     )
     beats.advice = advice or beats.advice
     return beats

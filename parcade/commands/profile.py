@@ -53,7 +53,7 @@ def profile(arguments: list[str]) -> int:
     """``parcade profile``."""
     from parcade.config import parse_duration
     from parcade.flags import parse, split_flags
-    from parcade.profile.take import RecordedCommand, take, train_command, workspace
+    from parcade.profile.recorded_command import RecordedCommand, record, train_command, workspace
 
     check_installed(("matplotlib",), "plots", "parcade profile")
     own, rest = split_flags(arguments, OWN, switches=("barrier", "no-barrier"))
@@ -86,7 +86,7 @@ def profile(arguments: list[str]) -> int:
         log, command = folder / "output.log", program or train_command(rest, made / "run")
         print(f"recording {flags.seconds:g} s; the command's output goes to {log}", flush=True)
         try:
-            taken = take(RecordedCommand(command, shown, flags.seconds, flags.barrier, limit), folder, made)
+            taken = record(RecordedCommand(command, shown, flags.seconds, flags.barrier, limit), folder, made)
         except RuntimeError as error:  # the command failed: its last output says more than our traceback
             print(f"parcade: {error}", file=sys.stderr)
             return 1

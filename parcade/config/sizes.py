@@ -26,8 +26,8 @@ def check_device(config: TrainConfig) -> None:
         check_gpu("device 'cuda'")
 
 
-def check_process_memory(config: TrainConfig, there: int) -> None:
-    """Reject a network, rollout or minibatch of one process that cannot fit into ``there`` bytes of memory.
+def check_process_memory(config: TrainConfig, free_bytes: int) -> None:
+    """Reject a network, rollout or minibatch of one process that cannot fit into free memory.
 
     The estimates are lower bounds, so that no run that might fit is rejected. Errors: UsageError.
     """
@@ -38,11 +38,11 @@ def check_process_memory(config: TrainConfig, there: int) -> None:
     if is_console:
         weights = sum(parameter.numel() for parameter in torso_of_shapes(config).parameters())
     weights += 4 * network.lstm * (hidden + network.lstm)
-    if weights * BYTES_PER_PARAMETER > there:
+    if weights * BYTES_PER_PARAMETER > free_bytes:
         raise UsageError(
             f"hidden={hidden:,}, lstm={network.lstm:,}: the network's {weights:,} parameters need "
             f"{weights * BYTES_PER_PARAMETER / 2**30:.1f} GiB including the optimiser's state, but only "
-            f"{there / 2**30:.1f} GiB of memory are free; use narrower layers"
+            f"{free_bytes / 2**30:.1f} GiB of memory are free; use narrower layers"
         )
     if config.is_topology:
         processes = config.num_learners if config.is_bundled else config.topology.num_actors
@@ -57,16 +57,16 @@ def check_process_memory(config: TrainConfig, there: int) -> None:
         ("batch_size", 1, ""),
     ):
         count, bytes_each = getattr(hyper, name, 0), each * (observed + BYTES_BESIDE_OBSERVATION)
-        if count * bytes_each > there:
-            fits = there // 2 // bytes_each
+        if count * bytes_each > free_bytes:
+            fits = free_bytes // 2 // bytes_each
             advice = (
                 f"use {fits:,} or fewer"
                 if fits
-                else f"use {there // 2 // (bytes_each // each) // count:,} or fewer environments"
+                else f"use {free_bytes // 2 // (bytes_each // each) // count:,} or fewer environments"
             )
             raise UsageError(
                 f"{name}={count:,} needs {count * bytes_each / 2**30:.1f} GiB{of}, but only "
-                f"{there / 2**30:.1f} GiB of memory are free; {advice}"
+                f"{free_bytes / 2**30:.1f} GiB of memory are free; {advice}"
             )
 
 

@@ -45,7 +45,7 @@ def check_has_sides(settings: EnvSettings) -> None:
         raise UsageError("the agent observes RAM, which has no other side; use agents that observe images")
 
 
-class Eyes:
+class PlayerObservations:
     """The frame stack of one player in n matches.
 
     Errors: UsageError for observations ``ram``.
@@ -59,7 +59,7 @@ class Eyes:
         self._resize = resize_to(height, settings.image_height, settings.image_width)
         self._stacks = np.zeros((num_matches, *settings.stack_shape), np.uint8)
 
-    def look(self, match: int, last: np.ndarray, before: np.ndarray | None = None) -> None:
+    def push(self, match: int, last: np.ndarray, before: np.ndarray | None = None) -> None:
         """Push a frame on the stack of a match, pooled with the one before if the settings ask for it.
 
         last, before: palette indices ``[lines, 160]``; at the start of a match there is no frame before.

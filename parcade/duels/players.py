@@ -12,7 +12,7 @@ from parcade.agent import Agent
 from parcade.atari.console import JOYSTICK
 from parcade.atari.duel import Duel
 from parcade.atari.settings import VectorSettings
-from parcade.duels.observation import Eyes, check_has_sides
+from parcade.duels.observation import PlayerObservations, check_has_sides
 from parcade.envs.native import console_settings
 from parcade.errors import UsageError
 
@@ -62,7 +62,7 @@ class AgentPlayer:
     def begin(self, duels: list[Duel], side: str, seed: int) -> None:
         machine = duels[0].arcade.machine
         self._duels, self._side, self._frame = duels, side, 0
-        self._eyes = Eyes(self._settings, len(duels), machine.height, pal=machine.pal)
+        self._seen = PlayerObservations(self._settings, len(duels), machine.height, pal=machine.pal)
         actions = VectorSettings(**console_settings(self._settings)).action_set(machine.row)
         subset = self._settings.action_subset
         self._action_set = actions[list(subset)] if subset else actions
@@ -76,11 +76,11 @@ class AgentPlayer:
         skip = self._settings.frame_skip
         if self._frame % skip == 0:
             for match, (last, before) in enumerate(zip(self._pictures(), self._before, strict=True)):
-                self._eyes.look(match, last, before)
+                self._seen.push(match, last, before)
             starts = np.full(len(self._duels), self._frame == 0)
-            chosen = self._agent.act(self._eyes.observations(), starts, self._greedy)
+            chosen = self._agent.act(self._seen.observations(), starts, self._greedy)
             self._held = self._action_set[chosen].tolist()
-        elif self._frame % skip == skip - 1 and self._eyes.pools:
+        elif self._frame % skip == skip - 1 and self._seen.pools:
             self._before = self._pictures()
         self._frame += 1
         return self._held

@@ -13,7 +13,7 @@ from parcade.exchange.base import Exchange
 from parcade.machine.facts import usable_cores
 
 
-def settle(x: Tensor) -> None:
+def wait_for_device(x: Tensor) -> None:
     """Wait for all work queued on the device of a tensor. Does nothing for tensors on the host."""
     if x.device.type == "cuda":
         torch.cuda.synchronize(x.device)
@@ -33,11 +33,11 @@ class CollectiveExchange(Exchange):
 
     def average_gradient(self, grad: Tensor) -> None:
         num_bytes = grad.numel() * grad.element_size()
-        self._settle_if_recorded(grad)  # so that the backward pass counts as learning, not as communication
+        self._wait_if_recorded(grad)  # so that the backward pass counts as learning, not as communication
         with self.communicating(num_bytes):
             started = time.perf_counter()
             self._reduce(grad)
-            self._settle_if_recorded(grad)
+            self._wait_if_recorded(grad)
             self.allreduce_seconds += time.perf_counter() - started
             grad /= self.world_size
         self.bytes_moved += num_bytes
@@ -45,28 +45,28 @@ class CollectiveExchange(Exchange):
     def sum(self, x: Tensor) -> Tensor:
         if self.capture.is_recording:
             raise NotCapturable("it sums over ranks")
-        self._settle_if_recorded(x)
+        self._wait_if_recorded(x)
         with self.communicating(x.numel() * x.element_size()):
             self._reduce(x)
-            self._settle_if_recorded(x)
+            self._wait_if_recorded(x)
         return x
 
-    def _settle_if_recorded(self, x: Tensor) -> None:
+    def _wait_if_recorded(self, x: Tensor) -> None:
         """Wait for the device while a profile is recorded, since calls return before the GPU is done.
 
         Without a recorder nothing waits, and ``allreduce_seconds`` is not valid on GPUs.
         """
         if self.on_collective is not None:
-            settle(x)
+            wait_for_device(x)
 
     def time_allreduce(self, num_floats: int, repeats: int, device: torch.device | str = "cpu") -> np.ndarray:
         buffer, seconds = torch.zeros(num_floats, device=device), np.empty(repeats)
         for i in range(-1, repeats):  # the first call is a warm-up and is not counted
-            settle(buffer)
+            wait_for_device(buffer)
             self.barrier()
             started = time.perf_counter()
             self._reduce(buffer)
-            settle(buffer)
+            wait_for_device(buffer)
             if i >= 0:
                 seconds[i] = time.perf_counter() - started
         return seconds

@@ -3,6 +3,6 @@
 - ``recorder.py`` runs inside every rank and writes one file per rank.
 - ``data.py`` defines the contents of these files.
 - ``advice.py`` and ``gpu_advice.py`` derive findings from them, one pure function per rule.
-- ``take.py`` runs a command under the recorder.
+- ``recorded_command.py`` runs a command under the recorder.
 - ``profile_page.py`` and ``profile_plots.py`` create the report.
 """

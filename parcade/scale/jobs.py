@@ -11,7 +11,7 @@ from parcade.cluster import mpi
 from parcade.config import TrainConfig, check_divisible
 from parcade.errors import UsageError
 from parcade.flags import parse_training
-from parcade.profile.take import RecordedCommand, train_command
+from parcade.profile.recorded_command import RecordedCommand, train_command
 
 Scaling = Literal["strong", "weak"]
 

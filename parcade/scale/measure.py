@@ -16,7 +16,7 @@ from typing import Literal
 from parcade.ending import interrupts_on_end
 from parcade.errors import UsageError
 from parcade.profile.data import Profile
-from parcade.profile.take import take, workspace
+from parcade.profile.recorded_command import record, workspace
 from parcade.scale.jobs import JobSize, ScaledJob, Scaling
 
 
@@ -95,7 +95,7 @@ def measure(
                 for point in points:
                     with workspace(kept) as made:
                         recording = job.recording(point.size, made / "run", seconds, limit_seconds)
-                        point.add(take(recording, kept, made))
+                        point.add(record(recording, kept, made))
                     size = point.size
                     say(
                         f"repeat {repeat + 1} of {repeats}: {size.scaling}, {size.ranks} rank(s) x "

@@ -19,7 +19,7 @@ from parcade.config.run import parse_duration
 from parcade.errors import UsageError
 from parcade.files.reading import read_object
 from parcade.web.series import MetricsFile, last_reports, number
-from parcade.web.status import Heartbeats, standing
+from parcade.web.status import Heartbeats, run_status
 
 DEEPEST = 3
 MOST_RUNS = 2000
@@ -125,7 +125,7 @@ class Runs:
             self._heartbeats.is_alive(name, record, now - beats.get(record.name, 0.0)) for record in records
         ]
         facts = known.summary
-        found = standing(
+        found = run_status(
             records,
             alive,
             facts["result"],

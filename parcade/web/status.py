@@ -31,7 +31,7 @@ ENDINGS = {
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunStatus:
     """A status, and one line that says why."""
 
     status: Status
@@ -59,7 +59,7 @@ class Heartbeats:
         return now - since < SILENT_SECONDS
 
 
-def standing(
+def run_status(
     records: Sequence[ProcessRecord],
     alive: Sequence[bool],
     result: dict[str, Any],
@@ -67,7 +67,7 @@ def standing(
     has_reports: bool,
     report_age_seconds: float,
     report_seconds: float,
-) -> Standing:
+) -> RunStatus:
     """Return the status of a run.
 
     Args:
@@ -79,24 +79,24 @@ def standing(
     if any(alive):
         dead = [r.name for r, works in zip(records, alive, strict=True) if not works and not r.ended]
         if dead:
-            return Standing("running", f"{', '.join(dead)} died or sends no heartbeat")
+            return RunStatus("running", f"{', '.join(dead)} died or sends no heartbeat")
         starting = [r.name for r, works in zip(records, alive, strict=True) if works and not r.begun]
         if starting and not has_reports:
-            return Standing("waiting", "starting: consoles are built and kernels are compiled")
-        return Standing("running", "")
+            return RunStatus("waiting", "starting: consoles are built and kernels are compiled")
+        return RunStatus("running", "")
     lost = [record for record in records if not record.ended]
     if lost:
         names = ", ".join(f"{record.name} ({record.place})" for record in lost[:4])
-        return Standing("crashed", f"{names} ended without finishing; resume with parcade train --resume")
+        return RunStatus("crashed", f"{names} ended without finishing; resume with parcade train --resume")
     if result:
         ending = ENDINGS.get(str(result.get("finished_by")), "ended")
-        return Standing("finished", ending)
+        return RunStatus("finished", ending)
     if records:
-        return Standing("crashed", "ended without a result")
+        return RunStatus("crashed", "ended without a result")
     if not has_reports:
-        return Standing("waiting", "no process has started yet")
+        return RunStatus("waiting", "no process has started yet")
     longest_seconds = max(LEAST_REPORT_SECONDS, REPORTS_MISSED * report_seconds)
     if report_age_seconds < longest_seconds:
-        return Standing("running", "")
+        return RunStatus("running", "")
     # Not the age: with it, every poll would find a change, and pages would read and draw the run again.
-    return Standing("crashed", f"no report for over {longest_seconds:.0f} s, and no result")
+    return RunStatus("crashed", f"no report for over {longest_seconds:.0f} s, and no result")

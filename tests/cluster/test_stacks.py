@@ -19,12 +19,13 @@ pytestmark = pytest.mark.quick
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from parcade.cluster.heartbeat import Heartbeat, Signs
+from parcade.cluster.heartbeat import Heartbeat, Activity
 
 def wait_in_the_allreduce():
     time.sleep(60)
 
-with Heartbeat(Path(sys.argv[1]), "rank", 1, lambda: Signs("communicate", 1.0, True), interval_seconds=0.05):
+communicating = Activity("communicate", 1.0, True)
+with Heartbeat(Path(sys.argv[1]), "rank", 1, lambda: communicating, interval_seconds=0.05):
     print("up", flush=True)
     wait_in_the_allreduce()
 """

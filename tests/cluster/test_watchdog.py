@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from parcade.cluster import watchdog
-from parcade.cluster.heartbeat import Heartbeat, Signs, signs_of
+from parcade.cluster.heartbeat import Activity, Heartbeat, activity_of
 from parcade.cluster.processes import ProcessRecord, clear_records, own_record, read_records, write_record
 from parcade.cluster.watchdog import Sight, Watch, diagnose
 from parcade.machine.timing import Timer
@@ -185,7 +185,7 @@ def test_a_process_with_the_pid_of_an_older_one_is_not_taken_for_it():
 
 
 def test_a_heartbeat_registers_its_process_and_its_end(tmp_path):
-    with Heartbeat(tmp_path, "actor", 3, lambda: Signs("infer", 1.0, True), interval_seconds=0.01):
+    with Heartbeat(tmp_path, "actor", 3, lambda: Activity("infer", 1.0, True), interval_seconds=0.01):
         (now,) = read_records(tmp_path)
         assert (now.name, now.pid, now.scope, now.ended) == ("actor 3", os.getpid(), "infer", False)
     (then,) = read_records(tmp_path)
@@ -195,7 +195,7 @@ def test_a_heartbeat_registers_its_process_and_its_end(tmp_path):
 def test_a_process_that_fails_has_not_done_its_work(tmp_path):
     with (
         pytest.raises(RuntimeError),
-        Heartbeat(tmp_path, "rank", 0, lambda: Signs("learn", 1.0, True), interval_seconds=0.01),
+        Heartbeat(tmp_path, "rank", 0, lambda: Activity("learn", 1.0, True), interval_seconds=0.01),
     ):
         raise RuntimeError("no")
     (then,) = read_records(tmp_path)
@@ -204,7 +204,7 @@ def test_a_process_that_fails_has_not_done_its_work(tmp_path):
 
 def test_a_record_has_the_seconds_per_scope_of_each_thread_and_older_ones_have_none(tmp_path):
     timers = [Timer(), Timer(outside="wait")]
-    with timers[0].scope("learn"), Heartbeat(tmp_path, "rank", 0, lambda: signs_of(timers)):
+    with timers[0].scope("learn"), Heartbeat(tmp_path, "rank", 0, lambda: activity_of(timers)):
         pass
     (record,) = read_records(tmp_path)
     assert set(record.seconds) == {"main", "actor"} and record.seconds["main"]["learn"] >= 0

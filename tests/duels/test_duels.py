@@ -7,7 +7,7 @@ import pytest
 
 from parcade.atari.recording import load_recording
 from parcade.cli import main
-from parcade.duels.observation import Eyes
+from parcade.duels.observation import PlayerObservations
 from parcade.duels.players import RandomPlayer, ScriptedPlayer, make_player, with_fire
 from parcade.duels.tournament import play_matches, standings, tournament
 from parcade.envs import make_vec
@@ -42,16 +42,16 @@ def test_a_player_sees_what_its_training_environment_shows(settings):
     env, arcade = make_vec("pong", 1, settings=settings), Arcade("pong", 1)
     arcade.reset(seed=2)
     shown, _ = env.reset(seed=np.array([2], np.int32))
-    eyes = Eyes(settings, 1, arcade.height, pal=False)
-    eyes.look(0, arcade.screen[0])
+    observed = PlayerObservations(settings, 1, arcade.height, pal=False)
+    observed.push(0, arcade.screen[0])
     actions = np.array(arcade.actions)[list(settings.action_subset) or slice(None)]
     for action in np.random.default_rng(0).integers(0, len(actions), 40).tolist():
-        assert np.array_equal(eyes.observations(), shown)
+        assert np.array_equal(observed.observations(), shown)
         shown, *_ = env.step(np.array([action]))
         for _ in range(settings.frame_skip):
             before = arcade.screen[0]
             arcade.act(actions[action])
-        eyes.look(0, arcade.screen[0], before)
+        observed.push(0, arcade.screen[0], before)
     env.close()
 
 
@@ -107,7 +107,7 @@ def test_players_are_checked_before_any_match(tmp_path, monkeypatch):
 
 def test_an_agent_that_observes_ram_is_refused():
     with pytest.raises(UsageError, match="observes RAM"):
-        Eyes(EnvSettings(observations="ram", frame_stack=1), 1, 210, pal=False)
+        PlayerObservations(EnvSettings(observations="ram", frame_stack=1), 1, 210, pal=False)
 
 
 def test_a_trained_agent_plays_a_script_from_the_command_line(tmp_path, capsys):

@@ -13,10 +13,10 @@ import pytest
 from parcade.cli import main
 from parcade.cluster import launch, mpi
 from parcade.cluster.processes import read_records
-from parcade.profile import take as module
+from parcade.profile import recorded_command as module
 from parcade.profile.advice import advise
 from parcade.profile.data import from_json
-from parcade.profile.take import RecordedCommand
+from parcade.profile.recorded_command import RecordedCommand
 
 pytest.importorskip("matplotlib", reason="the extra parcade[plots] is not installed")
 RANKS = Path(__file__).parent / "ranks.py"
@@ -211,7 +211,7 @@ def test_a_launcher_that_overruns_gets_the_time_to_end_its_ranks_and_what_it_lea
     monkeypatch.setattr(module, "read_records", lambda run: found.extend(read_records(run)) or found)
     command = [sys.executable, str(tmp_path / "stubborn.py"), str(tmp_path / "run")]
     with pytest.raises(RuntimeError, match="did not end within"):
-        module.take(RecordedCommand(command, "it", 1.0, True, limit_seconds=8.0), tmp_path, tmp_path)
+        module.record(RecordedCommand(command, "it", 1.0, True, limit_seconds=8.0), tmp_path, tmp_path)
     (rank,) = found
     for _ in range(50):
         if not rank.is_running_here():
@@ -224,5 +224,5 @@ def test_a_command_that_takes_its_time_to_stop_is_not_killed_meanwhile(tmp_path)
     slow = "import signal, sys, time\ndef stop(*_):\n    time.sleep(6)\n    sys.exit(print('saved'))\n"
     command = [sys.executable, "-c", f"{slow}signal.signal(signal.SIGTERM, stop)\ntime.sleep(60)"]
     with pytest.raises(RuntimeError, match="did not end within"):
-        module.take(RecordedCommand(command, "it", 1.0, True, limit_seconds=2.0), tmp_path, tmp_path)
+        module.record(RecordedCommand(command, "it", 1.0, True, limit_seconds=2.0), tmp_path, tmp_path)
     assert "saved" in (tmp_path / "output.log").read_text()

@@ -171,7 +171,7 @@ def rates_of_a_study(tmp_path, monkeypatch):
     def take(recording, folder, made):
         return SimpleNamespace(steps_per_second=1.0, cores_used=1.0, share=lambda *_: 0.0)
 
-    monkeypatch.setattr(measuring, "take", take)
+    monkeypatch.setattr(measuring, "record", take)
     monkeypatch.setattr(studying, "available_cores", lambda: 2)
     monkeypatch.setattr(studying, "rank_work_of", lambda points, unit: None)
 

@@ -171,7 +171,7 @@ def test_complete_repeats_are_kept_when_a_study_is_interrupted(tmp_path, monkeyp
             raise KeyboardInterrupt
         return SimpleNamespace(steps_per_second=1.0, cores_used=1.0, share=lambda *_: 0.0)
 
-    monkeypatch.setattr(measuring, "take", take)
+    monkeypatch.setattr(measuring, "record", take)
     series = Series("strong", 1, 8)
     points = [Point(series.size(ranks, 1), "measured", False) for ranks in (1, 2)]
     job = SimpleNamespace(recording=lambda *arguments: arguments, unit="environments")

@@ -69,7 +69,7 @@ def workspace(folder: Path) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def take(recording: RecordedCommand, folder: Path, made: Path) -> Profile:
+def record(recording: RecordedCommand, folder: Path, made: Path) -> Profile:
     """Run a command and read its recording.
 
     Args:
