@@ -31,7 +31,7 @@ import parcade
 from parcade.atari.games import load_games
 from parcade.atari.recording import Recording, load_recording
 from parcade.data_parallel import Fit, FitConfig, connect, fit
-from parcade.duels.observation import Eyes
+from parcade.duels.observation import PlayerObservations
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, reported
 from parcade.flags import parse
@@ -77,16 +77,16 @@ def steps_of(recording: Recording, settings: EnvSettings) -> TensorDataset:
     labels: list[int] = []
     for episode in recording.episodes:
         actions = [action for action, _, frames in episode for _ in range(frames)]
-        eyes, before = None, None
+        observed, before = None, None
         for frame, (session, _) in zip(range(len(actions)), replay, strict=False):
             arcade = session.arcade
-            if eyes is None:
-                eyes = Eyes(settings, 1, arcade.height, pal=arcade.machine.pal)
+            if observed is None:
+                observed = PlayerObservations(settings, 1, arcade.height, pal=arcade.machine.pal)
             if frame % skip == skip - 2:
                 before = arcade.screen[0]
             if frame % skip == skip - 1 and frame + skip < len(actions):
-                eyes.look(0, arcade.screen[0], before)
-                seen.append(eyes.observations()[0].copy())
+                observed.push(0, arcade.screen[0], before)
+                seen.append(observed.observations()[0].copy())
                 held = Counter(actions[frame + 1 : frame + 1 + skip])
                 labels.append(held.most_common(1)[0][0])
     next(replay, None)  # compares the replay with what was recorded
