@@ -28,7 +28,7 @@ from pathlib import Path
 from script_arguments import output_file, positive, script_parser, whole_number
 
 from parcade.machine.facts import available_cores, commit, machine
-from parcade.profile.take import RecordedCommand, take, train_command
+from parcade.profile.recorded_command import RecordedCommand, record, train_command
 
 RESULT = Path(__file__).resolve().parent / "results" / "oversubscription.json"
 # How long libgomp spins by default, about 3 ms. Set explicitly, it overrides parcade's
@@ -65,7 +65,7 @@ def measure(way: str, ranks: int, seconds: float) -> dict[str, float]:
         words = ["env", *(word for name in POOL_VARIABLES for word in ("-u", name))]
         words += [f"{name}={value}" for name, value in environment.items()]
         recording = RecordedCommand([*words, *command], way, seconds, barrier=False, limit_seconds=1200)
-        profile = take(recording, folder, folder)
+        profile = record(recording, folder, folder)
     switches = sum(rank.involuntary_switches / rank.window_seconds for rank in profile.ranks)
     return {
         "steps_per_second": profile.steps_per_second,
