@@ -53,15 +53,21 @@ def plot_curves(
 ) -> None:
     """Plot scores over ``x`` (``cpu_seconds``, ``frames``, ...) as a PNG.
 
-    Each run is a thin line. The runs of a label share a colour.
+    Each run is a thin line. The runs of a label share colour and style. The legend's order is that of the
+    labels' first ends.
     """
     with figure_in(path, dpi=130, figsize=(7.2, 4.2)) as (_, axes):
         import matplotlib
 
         few = len(curves) <= 10
-        colours = matplotlib.colormaps["tab10" if few else "tab20"].colors
-        for i, (label, runs) in enumerate(curves.items()):
-            style = {"color": colours[i % len(colours)], "lw": 1.4, "alpha": 0.85}
+        colours = matplotlib.colormaps["tab10"].colors
+        ends = {
+            label: min((run[x][-1] for run in runs if len(run[x])), default=0)
+            for label, runs in curves.items()
+        }
+        for i, label in enumerate(sorted(curves, key=ends.__getitem__)):
+            runs, dashes = curves[label], ("-", "--", ":")[i // len(colours) % 3]
+            style = {"color": colours[i % len(colours)], "ls": dashes, "lw": 1.4, "alpha": 0.85}
             for j, run in enumerate(runs):
                 axes.plot(run[x], run["score_mean"], label=None if j else label, **style)
         if logarithmic:

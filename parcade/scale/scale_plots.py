@@ -11,6 +11,11 @@ from parcade.scale.fits import efficiency, fit_all
 from parcade.scale.study_result import SeriesResult
 
 COLOURS = {"line": "#4a9d5b", "amdahl": "#2b65a8", "usl": "#d9534f"}
+LINES = {
+    "line": ":",
+    "amdahl": "-",
+    "usl": (0, (5, 4)),
+}  # usl may equal amdahl, which shows between its dashes
 STYLES = {
     "measured": {"fmt": "o", "color": "black", "label": "measured"},
     "shared": {"fmt": "x", "color": "0.45", "label": "measured, ranks share cores"},
@@ -37,7 +42,8 @@ def _draw_rates(axes, series: SeriesResult) -> None:
         first = float(np.median(samples[smallest]))
         axes.plot(sizes, sizes * first / smallest, color="0.75", lw=1, ls="--", label="perfect")
         for name, fit in fit_all(samples).items():
-            axes.plot(sizes, [fit.predict(n) for n in sizes], color=COLOURS[name], lw=1.3, label=name)
+            how = {"color": COLOURS[name], "ls": LINES[name], "lw": 1.3}
+            axes.plot(sizes, [fit.predict(n) for n in sizes], label=name, **how)
             if len(fit.repeats) and name == "usl":
                 bounds = np.array([fit.range_at(n) for n in sizes])
                 axes.fill_between(sizes, bounds[:, 0], bounds[:, 1], color=COLOURS[name], alpha=0.12, lw=0)
