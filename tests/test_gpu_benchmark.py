@@ -22,8 +22,10 @@ import gpu_static
 import gpu_training
 from gpu_results import STAND_IN, Clock, DeviceLost, StandIn, Table, errors_as_rows
 
+from parcade.atari import Arcade
 from parcade.atari.compiling.prepare import prepare
 from parcade.atari.cuda import arcade_kernels, assembler, offline
+from parcade.atari.cuda.arcade import DeviceArcade
 from parcade.atari.cuda.engine import HostThreads
 from parcade.atari.cuda.vector import DeviceConsoles
 from parcade.atari.state import TERMINAL
@@ -135,9 +137,6 @@ def test_what_is_compiled_ahead_is_what_launches_look_for():
 
         launch_blocks = launch
 
-        def take(self, actions, num_consoles):
-            return super().take(actions, num_consoles).copy()  # writable, like a GPU's arrays
-
     for states in ("exact", "cached"):
         consoles = DeviceConsoles("pong", 2, Looking(), start_states=states)
         consoles.reset(seed=0)
@@ -147,6 +146,9 @@ def test_what_is_compiled_ahead_is_what_launches_look_for():
         duel.device.reset() if part is gpu_parity.Steps else duel.device.reset(mask=np.ones(2, bool))
         duel.launch(0, 0)
         duel.fetch(1)
+    arcade = DeviceArcade("pong", 2, threads=Looking())
+    arcade.get_state(0)
+    arcade.set_state(Arcade("pong", 1).get_state(), 1)
     assert launched == {body: tuple(types) for body, types in offline.signatures().items()}
 
 

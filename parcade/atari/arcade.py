@@ -6,13 +6,14 @@ corresponds to ale-py's act with frame_skip 1. In addition, `act` takes the acti
 `press` holds the console's switches.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import engine_cpu, games
+from . import engine_cpu, games, memory
 from .state import (
     CPU_JAMMED,
     DIFFICULTY,
@@ -27,6 +28,7 @@ from .state import (
     TERMINAL,
     VERSION,
     allocate,
+    bytes_per_console,
     with_all_words,
 )
 from .state_check import check_rom, check_rows
@@ -37,7 +39,8 @@ class Arcade:
 
     They run on the CPU; `DeviceArcade` (`cuda/arcade.py`) runs them on a GPU. A ROM that is not a known game
     runs without rules. `rules_instead` replaces keys of the game's row of `games.json`, see `games.py`.
-    Errors: ValueError for an unknown game, or for wrong shapes.
+    Errors: ValueError for an unknown game, for wrong arguments, and for more consoles than fit into
+    memory.
     """
 
     def __init__(
@@ -47,13 +50,13 @@ class Arcade:
         repeat_action_probability: float = 0.0,
         rules_instead: Mapping[str, Any] | None = None,
     ):
-        if num_consoles < 1:
-            raise ValueError(f"num_consoles={num_consoles}: expected at least 1")
+        check_arguments(game, num_consoles, repeat_action_probability)
         self._made_from = (game, num_consoles, repeat_action_probability, rules_instead)
         self.machine = engine_cpu.build_machine(game, repeat_action_probability, rules_instead)
         self._code = self.machine.code_renewal()
         self.num_consoles = num_consoles
         self.height = self.machine.height
+        memory.check_fits(num_consoles, bytes_per_console(self.height))
         self.arrays: dict[str, np.ndarray] = allocate(num_consoles, self.height)
         state = self.arrays["state"]
         # Made once: for one console, NumPy's views and conversions take as long as a tenth of a frame.
@@ -121,14 +124,16 @@ class Arcade:
         and its reward is 0.
         """
         both = self._actions
+        name, given = "actions", actions
         try:
             np.copyto(self._actions_a, actions, casting="same_kind")
             if actions_b is None:
                 self._actions_b.fill(0)
             else:
+                name, given = "actions_b", actions_b
                 np.copyto(self._actions_b, actions_b, casting="same_kind")
         except (TypeError, ValueError) as error:
-            raise ValueError(f"actions={actions}: expected {self.num_consoles} integers") from error
+            raise ValueError(f"{name}={given}: expected {self.num_consoles} integers") from error
         self._code.check()
         rewards = np.zeros(self.num_consoles, np.int32)
         if not engine_cpu.act_many(*self._rows, self.machine.rom, self.machine.program, both, rewards):
@@ -212,7 +217,7 @@ class Arcade:
 
         The state is exact between any two frames: after `set_state`, play continues identically.
         """
-        rows = as_rows(consoles)
+        rows = as_rows(consoles, self.num_consoles)
         saved = {name: array[rows].copy() for name, array in self.arrays.items()}
         saved["version"] = np.array(VERSION)
         saved["md5"] = self.machine.checksum()
@@ -221,30 +226,34 @@ class Arcade:
     def set_state(
         self, saved: dict[str, np.ndarray], consoles: int | np.ndarray | slice = slice(None)
     ) -> None:
-        """Restore rows returned by `get_state`.
+        """Restore rows returned by `get_state`; of a console that is chosen twice, the last row counts.
 
         Errors: ValueError for another version or ROM, for wrong shapes and for invalid contents.
         """
-        check_names(saved, self.arrays)
-        saved, rows = with_all_words(saved), as_rows(consoles)
-        check_saved(saved, {name: array[rows] for name, array in self.arrays.items()}, self.machine)
+        rows = np.arange(self.num_consoles)[as_rows(consoles, self.num_consoles)]
+        self._restore(checked_rows(saved, len(rows), self.machine), rows)
+
+    def _restore(self, saved: dict[str, np.ndarray], rows: np.ndarray) -> None:
+        """Copy saved rows to the consoles `rows` [k], cyclically."""
+        turns = np.arange(len(rows)) % max(1, len(saved["state"]))
         for name, array in self.arrays.items():
-            array[rows] = saved[name]
+            array[rows] = saved[name] if len(saved[name]) == len(rows) else saved[name][turns]
 
     def seed_from(self, arcade: "Arcade", first: int, last: int) -> None:
         """Copy consoles `first` .. `last` - 1 of another arcade to the consoles of this one, cyclically.
 
         The other arcade must run the same ROM and may be on any device.
         """
+        if not isinstance(arcade, Arcade):
+            raise ValueError(f"arcade={arcade!r}: expected an Arcade")
+        check_integer("first", first)
+        check_integer("last", last)
         if not 0 <= first < last <= arcade.num_consoles:
             raise ValueError(
                 f"first={first}, last={last}: expected 0 <= first < last <= {arcade.num_consoles}"
             )
-        saved = arcade.get_state(slice(first, last))
-        turns = np.arange(self.num_consoles) % (last - first)
-        self.set_state(
-            {name: values if name in ("version", "md5") else values[turns] for name, values in saved.items()}
-        )
+        saved = checked_rows(arcade.get_state(slice(first, last)), last - first, self.machine)
+        self._restore(saved, np.arange(self.num_consoles))
 
 
 def _restored(kind: type[Arcade], made_from: tuple[Any, ...], state: dict[str, np.ndarray]) -> Arcade:
@@ -254,29 +263,59 @@ def _restored(kind: type[Arcade], made_from: tuple[Any, ...], state: dict[str, n
     return arcade
 
 
-def check_names(saved: Any, arrays: Iterable[str]) -> None:
-    """Check that a saved state is a dict with these arrays. Errors: ValueError."""
-    names = ("version", "md5", *arrays)
+def check_integer(name: str, value: object) -> None:
+    """Check that an argument is an integer. Errors: ValueError."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ValueError(f"{name}={value!r}: expected an integer")
+
+
+def check_arguments(game: object, num_consoles: Any, repeat_action_probability: Any) -> None:
+    """Check the arguments of consoles. Errors: ValueError."""
+    if not isinstance(game, str | Path):
+        raise ValueError(f"game={game!r}: expected the name of a game, or the path of a ROM")
+    check_integer("num_consoles", num_consoles)
+    if num_consoles < 1:
+        raise ValueError(f"num_consoles={num_consoles}: expected at least 1")
+    is_number = isinstance(repeat_action_probability, Real) and not isinstance(
+        repeat_action_probability, bool
+    )
+    if not is_number or not 0 <= repeat_action_probability <= 1:
+        raise ValueError(f"repeat_action_probability={repeat_action_probability!r}: expected 0 to 1")
+
+
+def as_rows(consoles: Any, num_consoles: int) -> np.ndarray | slice:
+    """Return consoles as an index of rows: one console is a row of its own. Errors: ValueError."""
+    if isinstance(consoles, slice):
+        try:
+            consoles.indices(num_consoles)
+        except TypeError as error:
+            raise ValueError(f"consoles={consoles}: expected a slice of integers") from error
+        return consoles
+    rows = np.atleast_1d(np.asarray(consoles))
+    if rows.dtype == np.bool_ and rows.shape == (num_consoles,):
+        rows = np.flatnonzero(rows)
+    if rows.shape == (0,):  # an empty list is an array of floats
+        return rows.astype(np.int64)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        raise ValueError(f"consoles={consoles}: expected integers, a slice, or a mask of {num_consoles}")
+    if ((rows < -num_consoles) | (rows >= num_consoles)).any():
+        raise ValueError(f"consoles={consoles}: expected 0 to {num_consoles - 1}")
+    return rows
+
+
+def checked_rows(saved: Any, num_rows: int, machine: engine_cpu.Machine) -> dict[str, np.ndarray]:
+    """Return the arrays of a saved state of this many consoles. Errors: ValueError if it does not fit."""
+    empty = allocate(0, machine.height)
+    names = ("version", "md5", *empty)
     if not isinstance(saved, Mapping) or any(name not in saved for name in names):
         raise ValueError(f"saved state: expected the dict of get_state, with {', '.join(names)}")
-
-
-def as_rows(consoles: int | np.ndarray | slice) -> np.ndarray | slice:
-    """Return consoles as an index of rows: one console is a row of its own."""
-    return consoles if isinstance(consoles, slice) else np.atleast_1d(consoles)
-
-
-def check_saved(
-    saved: dict[str, np.ndarray], places: dict[str, np.ndarray], machine: engine_cpu.Machine
-) -> None:
-    """Check that a saved state fits the rows in `places`. Errors: ValueError if it does not."""
-    if int(saved["version"]) != VERSION:
-        raise ValueError(f"saved state has version {int(saved['version'])}; expected {VERSION}")
-    check_rom(saved, machine)
-    for name, expected in places.items():
-        if saved[name].shape != expected.shape or saved[name].dtype != expected.dtype:
-            raise ValueError(
-                f"{name} is {saved[name].dtype} {saved[name].shape}; "
-                f"expected {expected.dtype} {expected.shape}"
-            )
-    check_rows(saved, machine)
+    arrays = with_all_words({name: np.asarray(saved[name]) for name in names})
+    if arrays["version"].tolist() != VERSION:
+        raise ValueError(f"saved state has version {arrays['version']}; expected {VERSION}")
+    check_rom(arrays, machine)
+    for name, none in empty.items():
+        array, shape = arrays[name], (num_rows, *none.shape[1:])
+        if array.shape != shape or array.dtype != none.dtype:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}; expected {none.dtype} {shape}")
+    check_rows(arrays, machine)
+    return arrays

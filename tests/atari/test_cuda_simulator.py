@@ -22,6 +22,8 @@ for frame in range(4):
     on_cpu_state, state = on_cpu.get_state(), on_device.get_state()
     assert np.array_equal(on_cpu_state["memory"], state["memory"]), frame
     assert np.array_equal(on_cpu.screen, np.asarray(on_device.screen)), frame
+on_device.set_state(on_device.get_state(1), 0)
+assert np.array_equal(on_device.get_state()["memory"], state["memory"][[1, 1]])
 print("lines drawn", len(np.unique(on_cpu.screen)))
 """
 

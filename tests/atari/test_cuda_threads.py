@@ -265,7 +265,7 @@ def test_actions_that_no_console_has_are_refused_on_the_host_and_nothing_on_the_
         with pytest.raises(ValueError, match=r"actions"):
             device.act(actions)
     # As for a tensor that is on the device.
-    monkeypatch.setattr(device.threads, "take", lambda actions, n: np.array(actions), raising=False)
+    monkeypatch.setattr(device.threads, "take", lambda actions, own: np.array(actions), raising=False)
     for _ in range(5):
         device.act([-1, -400, 99])
         arcade.act([0, 0, 0])
@@ -291,6 +291,55 @@ def test_a_console_from_a_device_among_others_can_be_saved_and_copied():
             device.set_state(junk)
 
 
+@pytest.mark.parametrize("consoles", [1, -1, [2, 0], [True, False, True], slice(1, 3), slice(None), []])
+def test_some_consoles_of_a_device_are_saved_and_restored(consoles):
+    device, arcade = DeviceArcadeOnHost("tic_tac_toe_3d", 3), Arcade("tic_tac_toe_3d", 3)
+    for frame in range(10):
+        for each in (device, arcade):
+            each.act([frame % 18, 3, 5])
+    saved, expected = device.get_state(consoles), arcade.get_state(consoles)
+    for name in ("memory", "md5"):
+        assert np.array_equal(saved[name], expected[name]), name
+    assert len(saved["state"]) == len(expected["state"])
+    for each in (device, arcade):
+        each.act([2, 4, 6])
+        each.set_state(saved, consoles)
+    assert np.array_equal(device.screen, arcade.screen)
+    for frame in range(10):
+        rewards = device.act([5, frame, 2]).tolist(), arcade.act([5, frame, 2]).tolist()
+        assert rewards[0] == rewards[1]
+        assert np.array_equal(device.ram, arcade.ram) and np.array_equal(device.screen, arcade.screen)
+
+
+def test_rows_of_a_device_are_restored_once_each_and_the_last_one_counts():
+    device = DeviceArcadeOnHost("pong", 3)
+    states = []
+    for action in (2, 3):
+        for _ in range(10):
+            device.act(action)
+        states.append(device.get_state(0))
+    both = {
+        name: array if name in ("version", "md5") else np.concatenate([array, states[1][name]])
+        for name, array in states[0].items()
+    }
+    device.set_state(both, [1, 1])
+    assert np.array_equal(device.get_state(1)["state"], states[1]["state"])
+    with pytest.raises(ValueError, match="consoles=7: expected 0 to 2"):
+        device.get_state(7)
+
+
+def test_an_arcade_of_a_device_allocates_nothing_while_it_plays(monkeypatch):
+    device = DeviceArcadeOnHost("pong", 2)
+    first = device.screen.copy()
+    made = []
+    for name in ("zeros", "put"):
+        make = getattr(HostThreads, name)
+        monkeypatch.setattr(HostThreads, name, lambda self, *a, make=make: made.append(a) or make(self, *a))
+    for _ in range(30):
+        device.act([2, 3])
+    assert not np.array_equal(device.screen, first) and made == []
+
+
 def test_switches_pressed_on_a_device_are_those_of_the_cpu():
     device, arcade = DeviceArcadeOnHost("pong", 2), Arcade("pong", 2)
     for each in (device, arcade):
@@ -310,8 +359,16 @@ def test_a_state_no_kernel_could_work_on_is_refused_and_changes_nothing():
         device.set_state(state)
     with pytest.raises(ValueError, match=r"captured is None; expected uint64 \(2, 3, 4200\)"):
         device.set_state({name: array for name, array in before.items() if name != "captured"})
+    for name, wrong in (
+        ("elapsed", before["elapsed"].astype(np.float32)),
+        ("elapsed", [[1, 2], [3]]),
+        ("console.memory", before["console.memory"].astype(np.int64) + 256),
+    ):
+        with pytest.raises(ValueError, match=f"saved consoles: {name} "):
+            device.set_state({**before, name: wrong})
     after = device.get_state()
     assert all(np.array_equal(before[name], after[name]) for name in before)
+    device.set_state({name: array.tolist() if name == "elapsed" else array for name, array in before.items()})
 
 
 def state_of(consoles: VectorConsoles) -> dict[str, np.ndarray]:

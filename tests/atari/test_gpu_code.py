@@ -38,6 +38,8 @@ BOUNDS = {
     "begin_block": (64, 80, 160, 2700, 1000),
     "record_thread": (48, 64, 0, 800, 240),
     "show_thread": (48, 64, 0, 800, 120),
+    "gather_block": (64, 0, 0, 2400, 800),
+    "scatter_block": (64, 0, 0, 2400, 800),
 }
 LARGE = ["load_thread", "step_thread", "restart_thread", "act_thread", "reset_thread"]
 SMALL = [name for name in BOUNDS if name not in LARGE]

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import engine_cpu
-from ..arcade import Arcade, as_rows, check_names, check_saved
+from ..arcade import Arcade, as_rows, check_arguments
 from ..state import (
     CPU_JAMMED,
     DIFFICULTY,
@@ -21,11 +21,12 @@ from ..state import (
     PRESSED_SELECT,
     TERMINAL,
     VERSION,
-    with_all_words,
 )
 from . import arcade_kernels, engine, layout
 from .games import game_on, threads_for
 from .transfer import lasting_words, rows_from_device, rows_to_device
+
+ROWS = ("state", "memory", "screen", "random")  # arrays of a saved state with a row per console
 
 
 class DeviceArcade(Arcade):
@@ -45,8 +46,7 @@ class DeviceArcade(Arcade):
         *,
         threads: engine.GpuThreads | engine.HostThreads | None = None,
     ):
-        if num_consoles < 1:
-            raise ValueError(f"num_consoles={num_consoles}: expected at least 1")
+        check_arguments(game, num_consoles, repeat_action_probability)
         threads = threads or engine.GpuThreads()
         self.machine = engine_cpu.build_machine(game, repeat_action_probability)
         self.threads = threads_for(threads, self.machine)
@@ -58,7 +58,8 @@ class DeviceArcade(Arcade):
         n = num_consoles
         self._game = game_on(self.threads, self.machine)
         self._consoles = layout.zeros(layout.Consoles, layout.console_shapes(n, self.height), self.threads)
-        self._rewards = self.threads.zeros((n,), np.int32)
+        self._rewards, self._actions_here = (self.threads.zeros((n,), kind) for kind in (np.int32, np.int64))
+        self._pictures: Any = None
         self.threads.write(
             self._consoles.registers, np.repeat(lasting_words(self.machine.powered["state"]), n, axis=1)
         )
@@ -89,7 +90,7 @@ class DeviceArcade(Arcade):
         """
         if actions_b is not None:
             raise ValueError("player B's controls are connected on the CPU only; use device='cpu'")
-        actions = self.threads.take(actions, self.num_consoles)
+        actions = self.threads.take(actions, self._actions_here)
         self.threads.launch(
             arcade_kernels.act_thread, self.num_consoles, self._game, self._consoles, actions, self._rewards
         )
@@ -109,12 +110,16 @@ class DeviceArcade(Arcade):
 
     @property
     def screen(self) -> Any:
-        """The current frames as palette indices: uint8 `[n, height, 160]`, a copy."""
-        pictures = self.threads.zeros((self.num_consoles, self.height * LINE_WORDS), np.uint64)
+        """The current frames as palette indices: uint8 `[n, height, 160]`, valid until the next read.
+
+        The first read allocates the array.
+        """
+        if self._pictures is None:
+            self._pictures = self.threads.zeros((self.num_consoles, self.height * LINE_WORDS), np.uint64)
         words = self.num_consoles * self.height * LINE_WORDS
-        self.threads.launch(arcade_kernels.show_thread, words, self._consoles, pictures)
+        self.threads.launch(arcade_kernels.show_thread, words, self._consoles, self._pictures)
         return self.threads.share(
-            pictures.view(np.uint8).reshape(self.num_consoles, self.height, 8 * LINE_WORDS)
+            self._pictures.view(np.uint8).reshape(self.num_consoles, self.height, 8 * LINE_WORDS)
         )
 
     @property
@@ -160,27 +165,39 @@ class DeviceArcade(Arcade):
     def _write_register(self, word: int, values: int | np.ndarray) -> None:
         self.threads.write(self._consoles.registers[word], np.broadcast_to(values, (self.num_consoles,)))
 
-    def _fetched_rows(self) -> dict[str, np.ndarray]:
-        return rows_from_device(layout.Consoles(*(self.threads.fetch(array) for array in self._consoles)))
-
     def get_state(self, consoles: int | np.ndarray | slice = slice(None)) -> dict[str, np.ndarray]:
         """Like `Arcade.get_state`; returns arrays in host memory."""
-        rows = as_rows(consoles)
-        saved = {name: array[rows].copy() for name, array in self._fetched_rows().items()}
+        every = np.arange(self.num_consoles)
+        rows = every[as_rows(consoles, self.num_consoles)]
+        part = self._consoles if np.array_equal(rows, every) else self._gathered(rows)
+        saved = rows_from_device(layout.Consoles(*(self.threads.fetch(array) for array in part)))
         saved["version"] = np.array(VERSION)
         saved["md5"] = self.machine.checksum()
         return saved
 
-    def set_state(
-        self, saved: dict[str, np.ndarray], consoles: int | np.ndarray | slice = slice(None)
-    ) -> None:
-        """Like `Arcade.set_state`; accepts a state saved on the CPU or on a GPU."""
-        check_names(saved, ("state", "memory", "screen", "random"))
-        rows, chosen = self._fetched_rows(), as_rows(consoles)
-        saved = with_all_words(saved)
-        check_saved(saved, {name: array[chosen] for name, array in rows.items()}, self.machine)
-        settled = rows_from_device(rows_to_device(saved))
-        for name, array in rows.items():
-            array[chosen] = settled[name]
-        for array, values in zip(self._consoles, rows_to_device(rows), strict=True):
-            self.threads.write(array, values)
+    def _gathered(self, rows: np.ndarray) -> layout.Consoles:
+        """Copy the consoles `rows` [k] to new arrays on the device."""
+        shapes = layout.console_shapes(len(rows), self.height)
+        part: layout.Consoles = layout.zeros(layout.Consoles, shapes, self.threads)
+        if len(rows):
+            self.threads.launch_blocks(
+                arcade_kernels.gather_block, len(rows), self._consoles, self.threads.put(rows), part
+            )
+        return part
+
+    def _restore(self, saved: dict[str, np.ndarray], rows: np.ndarray) -> None:
+        """Copy saved rows to the consoles `rows` [k], cyclically. Only these rows are sent to the device."""
+        if not len(rows):
+            return
+        if len(np.unique(rows)) < len(rows):  # blocks run in any order; of equal rows, the last one counts
+            rows, last = np.unique(rows[::-1], return_index=True)
+            saved = {name: saved[name][-1 - last] for name in ROWS}
+        part = rows_to_device(saved)
+        if len(part.memory) == self.num_consoles and np.array_equal(rows, np.arange(self.num_consoles)):
+            for array, values in zip(self._consoles, part, strict=True):
+                self.threads.write(array, values)
+            return
+        sent = layout.Consoles(*map(self.threads.put, part))
+        self.threads.launch_blocks(
+            arcade_kernels.scatter_block, len(rows), sent, self.threads.put(rows), self._consoles
+        )

@@ -6,6 +6,8 @@
 | `act_thread`    | console          | one raw video frame, drawn as it is emulated (its log is not kept)  |
 | `reset_thread`  | console          | reset_game only                                                     |
 | `show_thread`   | word of a frame  | copies the current frame                                            |
+| `gather_block`  | block a console  | copies some consoles to arrays of their own                         |
+| `scatter_block` | block a console  | copies such arrays back to consoles                                 |
 | `record_thread` | console          | records RAM and counters of a frame, for comparisons                |
 """
 
@@ -13,11 +15,14 @@ import numpy as np
 
 from .. import console
 from ..compiling.jit import inlined
-from ..state import FRAME_NUMBER, LIVES, OBSERVED, PICTURE, TERMINAL
+from ..state import FRAME_NUMBER, LIVES, MEMORY_BYTES, OBSERVED, PICTURE, TERMINAL
 from .environments import load_thread as power_thread
-from .rows import load, store
+from .rows import LASTING_WORDS, load, store
 
-__all__ = ["act_thread", "power_thread", "record_thread", "reset_thread", "show_thread"]
+__all__ = [
+    "act_thread", "gather_block", "power_thread", "record_thread", "reset_thread", "scatter_block",
+    "show_thread",
+]  # fmt: skip
 
 
 @inlined
@@ -73,3 +78,29 @@ def show_thread(i, consoles, pictures_out):
     e = i // words
     word = i - e * words
     pictures_out[e, word] = consoles.screens[e, np.int64(consoles.registers[PICTURE, e]) * words + word]
+
+
+@inlined
+def _copy_console(t, threads, source, k, target_out, e):
+    """Copy console `k` of one group to console `e` of another."""
+    for i in range(t, LASTING_WORDS, threads):
+        target_out.registers[i, e] = source.registers[i, k]
+    for i in range(t, MEMORY_BYTES, threads):
+        target_out.memory[e, i] = source.memory[k, i]
+    for i in range(t, source.screens.shape[1], threads):
+        target_out.screens[e, i] = source.screens[k, i]
+    for g in range(source.random.shape[1]):
+        for i in range(t, source.random.shape[2], threads):
+            target_out.random[e, g, i] = source.random[k, g, i]
+
+
+@inlined
+def gather_block(e, t, threads, consoles, rows, part_out):
+    """Copy console `rows[e]` to console `e` of `part_out`."""
+    _copy_console(t, threads, consoles, rows[e], part_out, e)
+
+
+@inlined
+def scatter_block(e, t, threads, part, rows, consoles_out):
+    """Copy a console of `part` to console `rows[e]`, cyclically. All `rows` differ."""
+    _copy_console(t, threads, part, e % part.memory.shape[0], consoles_out, rows[e])

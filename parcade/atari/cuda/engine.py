@@ -166,9 +166,10 @@ class HostThreads:
         """Return the number of free bytes; None means no limit."""
         return None
 
-    def take(self, actions: Any, num_consoles: int) -> np.ndarray:
-        """Return actions as int64 [n], from a number or an array."""
-        return host_actions(actions, num_consoles)
+    def take(self, actions: Any, own: np.ndarray) -> np.ndarray:
+        """Write actions, a number or an array, to `own`, int64 [n], and return it."""
+        self.write(own, host_actions(actions, len(own)))
+        return own
 
     def share(self, array: np.ndarray) -> np.ndarray:
         """Return the form of an array that users receive."""
@@ -290,13 +291,14 @@ class GpuThreads:
             return free
         return free - self._multiprocessors * device.MAX_THREADS_PER_MULTIPROCESSOR * SCRATCH_BYTES
 
-    def take(self, actions: Any, num_consoles: int) -> Any:
-        """Return actions as int64 [n] on the device: a device tensor without a copy, anything else copied."""
-        check_actions(actions, num_consoles)
+    def take(self, actions: Any, own: Any) -> Any:
+        """Return actions as int64 [n] on the device: a device tensor itself; others are written to `own`."""
+        check_actions(actions, len(own))
         if hasattr(actions, "__cuda_array_interface__"):
             # No sync: the work that produced the actions is queued on the same stream as the launch.
             return self._cuda.as_cuda_array(actions, sync=False)
-        return self.put(host_actions(actions, num_consoles))
+        self.write(own, host_actions(actions, len(own)))
+        return own
 
     def share(self, array: Any) -> Any:
         """Return the form of an array that users receive.

@@ -212,8 +212,8 @@ def environment_bytes(n: int, size: Size) -> int:
 
 
 def arcade_bytes(n: int, lines: int) -> int:
-    """Return the total bytes of n consoles of an `Arcade`."""
-    return bytes_of(console_shapes(n, lines)) + 4 * n
+    """Return the total bytes of n consoles of an `Arcade`, with rewards, actions and `screen`."""
+    return bytes_of(console_shapes(n, lines)) + (4 + 8 + 8 * LINE_WORDS * lines) * n
 
 
 def step_bytes(size: Size) -> int:

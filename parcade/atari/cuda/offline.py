@@ -65,6 +65,8 @@ def signatures() -> dict[Callable, tuple]:
         arcade_kernels.reset_thread: (n, game, consoles, flags),
         arcade_kernels.record_thread: (n, n, consoles, words, _array(numba.uint8, 3), _array(numba.int32, 3)),
         arcade_kernels.show_thread: (n, consoles, pictures),
+        arcade_kernels.gather_block: (n, consoles, numbers, consoles),
+        arcade_kernels.scatter_block: (n, consoles, numbers, consoles),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import engine_cpu
+from .. import engine_cpu, preprocess
 from ..settings import VectorSettings
 from ..state import (
     DIFFICULTY,
@@ -45,6 +45,12 @@ class DeviceStep(NamedTuple):
     counts: Any  # int32 [n, 4]: reward, frames of this step; the rest is internal
 
 
+def size_of(how: VectorSettings, height: int) -> layout.Size:
+    """Return the sizes of arrays of consoles whose frames have `height` lines."""
+    channels = len(preprocess.level_tables(how.obs_type, False))
+    return layout.Size(height if how.draws else 0, channels, how.stack_num, how.frame_bytes)
+
+
 class DeviceConsoles:
     """`num_envs` consoles on the threads of a device, with the settings of `VectorSettings`.
 
@@ -67,8 +73,7 @@ class DeviceConsoles:
         self.threads = threads_for(threads, machine)
         self.start_states = how.start_states
         self._tables, *resize = how.resize_tables(machine.height, pal=machine.pal)
-        lines = machine.height if how.draws else 0
-        self.size = layout.Size(lines, len(self._tables), how.stack_num, how.frame_bytes)
+        self.size = size_of(how, machine.height)
         self.action_set = how.action_set(machine.row)
         put = self.threads.put
         self._game = game_on(self.threads, machine)
@@ -220,6 +225,13 @@ class DeviceConsoles:
 
         Errors: ValueError; the consoles are then unchanged.
         """
+        self.restore(self.read_state(state))
+
+    def read_state(self, state: dict[str, np.ndarray]) -> list[tuple[Any, np.ndarray]]:
+        """Check a saved state; return arrays of the device and their values, for `restore`.
+
+        Errors: ValueError.
+        """
         taken = self._checked(state)
         consoles = rows_to_device(
             {name: taken[f"console.{name}"] for name in ("state", "memory", "screen", "random")}
@@ -228,18 +240,21 @@ class DeviceConsoles:
         second, kept = np.zeros(self.num_envs, np.uint8), np.zeros((self.num_envs, 0), np.uint64)
         if self._captures:
             second, kept = places_of(settled, taken["captured"])
-        write = self.threads.write
-        for array, values in zip(self.consoles, consoles, strict=True):
-            write(array, values)
-        for array, values in (
-            (self.seen.second, second),
-            (self.seen.kept, kept),
-            (self.seen.observations, taken["observations"]),
-        ):
-            write(array, values)
-        write(self.seen.levels, levels_of(taken["captured"], self._tables, pools=self.settings.maxpool))
-        write(self.outcome.elapsed, taken["elapsed"])
-        write(self.outcome.counters, taken["console.state"][:, [LIVES, FRAME_NUMBER, EPISODE_FRAME_NUMBER]])
+        seen, outcome = self.seen, self.outcome
+        return [
+            *zip(self.consoles, consoles, strict=True),
+            (seen.second, second),
+            (seen.kept, kept),
+            (seen.observations, taken["observations"]),
+            (seen.levels, levels_of(taken["captured"], self._tables, pools=self.settings.maxpool)),
+            (outcome.elapsed, taken["elapsed"]),
+            (outcome.counters, taken["console.state"][:, [LIVES, FRAME_NUMBER, EPISODE_FRAME_NUMBER]]),
+        ]
+
+    def restore(self, read: list[tuple[Any, np.ndarray]]) -> None:
+        """Restore what `read_state` has returned."""
+        for array, values in read:
+            self.threads.write(array, values)
         self._loaded[:] = True
 
     def _checked(self, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -264,14 +279,27 @@ class DeviceConsoles:
         taken = {}
         state = with_all_words(state, "console.state")
         for name, (shape, dtype) in expected.items():
-            saved = state.get(name)
-            # Unsigned integers may have been saved as signed integers.
-            if saved is None or saved.shape != shape or saved.dtype.itemsize != np.dtype(dtype).itemsize:
-                got = None if saved is None else f"{saved.dtype} {saved.shape}"
-                raise ValueError(f"saved consoles: {name} is {got}; expected {np.dtype(dtype)} {shape}")
-            taken[name] = saved.view(dtype)
+            taken[name] = _integers(name, state.get(name), shape, np.dtype(dtype))
         check_rom(state, self.machine)
         rows = {name.removeprefix("console."): array for name, array in taken.items()}
         most_frames = self.settings.max_num_frames_per_episode + self.settings.frameskip
         check_playing(rows, taken["elapsed"], self.machine, self._switches, most_frames)
         return taken
+
+
+def _integers(name: str, saved: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return a saved array of integers with a shape and type. Errors: ValueError."""
+    try:
+        array = np.asarray(saved)
+    except (TypeError, ValueError, RuntimeError) as error:  # a tensor on a GPU; rows of different lengths
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"saved consoles: {name} cannot be read as an array: {reason}") from error
+    if array.shape != shape or array.dtype.kind not in "iub":
+        got = None if saved is None else f"{array.dtype} {array.shape}"
+        raise ValueError(f"saved consoles: {name} is {got}; expected {dtype} {shape}")
+    if array.dtype.itemsize == dtype.itemsize:
+        return np.ascontiguousarray(array).view(dtype)  # unsigned integers may have been saved as signed
+    same = array.astype(dtype)
+    if (same != array).any():
+        raise ValueError(f"saved consoles: {name} holds values that {dtype} cannot; expected {dtype} {shape}")
+    return same
