@@ -22,6 +22,7 @@ class Checked(SharedAttributes):
     is_reset = False
     closed = False
     largest_seed = 2**32 - 1
+    to_render = "use an Atari game on backend 'native' with observations of frames"
 
     def check_reset(
         self, seed: int | Sequence[int] | np.ndarray | None, options: dict[str, Any] | None
@@ -74,6 +75,7 @@ class Checked(SharedAttributes):
 
     def check_started(self) -> None:
         """Check that there is a state to save. Errors: UsageError."""
+        self.check_open("get_state")
         if not self.is_reset:
             raise UsageError("get_state before the first reset; call reset first")
 
@@ -111,10 +113,7 @@ class Checked(SharedAttributes):
 
     def render(self) -> Any:
         """Errors: UsageError; environments that have frames override this."""
-        raise UsageError(
-            f"a {type(self).__name__} has no frames to render; "
-            "use an Atari game on backend 'native' with observations of frames"
-        )
+        raise UsageError(f"{_named(self)} has no frames to render; {self.to_render}")
 
     def check_open(self, what: str) -> None:
         """Check that the environment is open. Errors: UsageError."""
@@ -128,12 +127,31 @@ def check_is_state(state: object) -> None:
         raise UsageError(f"saved state is a {type(state).__name__}; expected the dict of get_state")
 
 
+def read_state(env: Any, state: Any) -> Any:
+    """Check a saved state for ``restore``, which takes the result, without changing the environment.
+
+    An environment of another author may check in its ``set_state`` alone. Errors: UsageError.
+    """
+    return env.read_state(state) if hasattr(env, "read_state") else state
+
+
+def restore(env: Any, read: Any) -> Any:
+    """Restore what ``read_state`` has returned; return the observations ``[n, ...]``."""
+    return env.restore(read) if hasattr(env, "restore") else env.set_state(read)
+
+
 def refuse_copy(env: object) -> NoReturn:
     """Refuse to pickle or copy consoles, as ``__reduce__`` of a class. Errors: UsageError."""
     states = ", and move its state with get_state and set_state" if hasattr(env, "get_state") else ""
     raise UsageError(
-        f"a {type(env).__name__} cannot be pickled or copied; make it in the process that uses it{states}"
+        f"{_named(env)} cannot be pickled or copied; make it in the process that uses it{states}"
     )
+
+
+def _named(env: object) -> str:
+    """Return the name of an environment's class, with its article."""
+    name = type(env).__name__
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
 def check_memory(num_envs: int, bytes_each: int) -> None:

@@ -34,6 +34,11 @@ def check_settings(settings: EnvSettings) -> None:
         )
 
 
+def check_consoles_fit(num_envs: int, settings: EnvSettings) -> None:
+    """Check that the consoles fit into memory, before any is made. Errors: UsageError."""
+    check_memory(num_envs, BYTES_PER_CONSOLE + 3 * math.prod(settings.stack_shape))
+
+
 class AleVectorEnv(Checked, VectorEnv):
     """``num_envs`` consoles emulated by ale-py on a thread pool. ``make_vec`` documents the infos."""
 
@@ -46,7 +51,7 @@ class AleVectorEnv(Checked, VectorEnv):
         from ale_py.vector_env import AtariVectorEnv
 
         check_settings(settings)
-        check_memory(num_envs, BYTES_PER_CONSOLE + 3 * math.prod(settings.stack_shape))
+        check_consoles_fit(num_envs, settings)
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self._env = AtariVectorEnv(
             game,

@@ -23,6 +23,8 @@ class Backend(NamedTuple):
     supports: frozenset[str] = frozenset()
     """Optional abilities: ``start_states``, ``warm_up_steps`` (environments pause individually),
     ``ale_compat``, ``cuda`` (a form on the GPU), ``batch_size`` (``send`` and ``recv``)."""
+    check_fits: Callable[[int, EnvSettings], None] = lambda num_envs, settings: None
+    """Refuses more environments than the CPU's memory holds, for several games. Errors: UsageError."""
 
 
 def _make_native(game: str, num_envs: int, settings: EnvSettings, **options: object) -> VectorEnv:
@@ -42,6 +44,12 @@ def _check_native(game: str, settings: EnvSettings) -> None:
     check_switches(load_games()[snake_case(game)], settings)
 
 
+def _check_native_fits(num_envs: int, settings: EnvSettings) -> None:
+    from parcade.envs.native import check_consoles_fit
+
+    check_consoles_fit(num_envs, settings)
+
+
 def _make_ale(game: str, num_envs: int, settings: EnvSettings, **options: object) -> VectorEnv:
     from parcade.envs.ale import AleVectorEnv
 
@@ -54,13 +62,20 @@ def _check_ale(game: str, settings: EnvSettings) -> None:
     check_settings(settings)
 
 
+def _check_ale_fits(num_envs: int, settings: EnvSettings) -> None:
+    from parcade.envs.ale import check_consoles_fit
+
+    check_consoles_fit(num_envs, settings)
+
+
 BACKENDS: dict[str, Backend] = {
     "native": Backend(
         _make_native,
         _check_native,
         frozenset({"start_states", "warm_up_steps", "ale_compat", "cuda", "batch_size"}),
+        _check_native_fits,
     ),
-    "ale": Backend(_make_ale, _check_ale),
+    "ale": Backend(_make_ale, _check_ale, check_fits=_check_ale_fits),
 }
 
 

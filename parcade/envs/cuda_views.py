@@ -18,12 +18,20 @@ def karpathy_difference(frames: Tensor) -> Tensor:
 
     Shapes: frames ``[n, 2, 210, 160]`` uint8; returns ``[n, 80, 80]`` int8.
     """
-    small = frames[:, :, 35:195:2, ::2]
+    return _difference(_cropped(frames))
+
+
+def _cropped(frames: Tensor) -> Tensor:
+    return frames[:, :, 35:195:2, ::2]
+
+
+def _difference(small: Tensor) -> Tensor:
+    """Compute the difference of cropped frames ``[n, 2, 80, 80]``."""
     drawn = small != 0
     for grey in PONG_BACKGROUND_GREYS:
         drawn &= small != grey
     drawn = drawn.to(torch.int8)
-    had_frame = frames[:, 0, 35, 0] != 0
+    had_frame = small[:, 0, 0, 0] != 0
     return (drawn[:, 1] - drawn[:, 0]) * had_frame.to(torch.int8)[:, None, None]
 
 
@@ -48,6 +56,13 @@ class CudaKarpathyView(OnGpu, KarpathyView):
     """Observe ``karpathy_difference`` of two frames, computed on the GPU."""
 
     difference = staticmethod(karpathy_difference)
+
+    def shown(self, result: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Compute both differences of a step at once: final observations are always present on a GPU."""
+        observations, *outcome, infos = result
+        small = torch.cat([_cropped(observations), _cropped(infos["final_obs"])])
+        observations, final = _difference(small).chunk(2)
+        return observations, *outcome, {**infos, "final_obs": final}
 
 
 class CudaActionSubset(OnGpu, ActionSubset):

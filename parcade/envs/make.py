@@ -220,6 +220,7 @@ def _make_mixed(
         if settings.action_subset:
             raise UsageError("action_subset requires that all games have the same action set; leave it out")
         settings = dataclasses.replace(settings, full_action_set=True)
+    _check_all_fit(names, num_envs, backend, device, settings)
     envs: list[Any] = [
         make_vec(name, share, backend, device, settings=settings, **how)
         for name, share in zip(names, shares_of(num_envs, len(names)), strict=True)
@@ -229,6 +230,16 @@ def _make_mixed(
 
         return CudaMixedVectorEnv(envs, names)
     return MixedVectorEnv(envs, names)
+
+
+def _check_all_fit(games: list[str], num_envs: int, backend: str, device: str, settings: EnvSettings) -> None:
+    """Check that the consoles of all games fit into memory, before any is made. Errors: UsageError."""
+    if device == "cpu":
+        backend_row(backend).check_fits(num_envs, settings)
+    elif "cuda" in backend_row(backend).supports:
+        from parcade.envs.native_cuda import check_games_fit
+
+        check_games_fit(games, num_envs, settings)
 
 
 def _make(

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from parcade.atari.games import load_games
-from parcade.env_checks import Checked, check_is_state
+from parcade.env_checks import Checked, check_is_state, read_state, restore
 from parcade.errors import UsageError
 from parcade.files.state import behind, part_of
 
@@ -84,6 +84,7 @@ class MixedVectorEnv(Checked, VectorEnv):
 
     def render(self) -> tuple[np.ndarray, ...]:
         """Return the current frame of every environment, as those of one game do. Errors: UsageError."""
+        self.check_open("render")
         return tuple(frame for env in self._envs for frame in env.render())
 
     def reset(
@@ -154,15 +155,17 @@ class MixedVectorEnv(Checked, VectorEnv):
 
         Errors: UsageError for a state that does not fit one of the games; all keep theirs then.
         """
+        return self.restore(self.read_state(state))
+
+    def read_state(self, state: Any) -> list[Any]:
+        """Check the states of all games, before any is restored. Errors: UsageError."""
+        self.check_open("set_state")
         check_is_state(state)
-        before = self.get_state() if self.is_reset else None
-        try:
-            shown = [env.set_state(part_of(state, f"{k}.")) for k, env in enumerate(self._envs)]
-        except UsageError:
-            if before is not None:
-                for k, env in enumerate(self._envs):
-                    env.set_state(part_of(before, f"{k}."))
-            raise
+        return [read_state(env, part_of(state, f"{k}.")) for k, env in enumerate(self._envs)]
+
+    def restore(self, read: list[Any]) -> np.ndarray:
+        """Restore what ``read_state`` has returned; return the observations ``[n, ...]``."""
+        shown = [restore(env, part) for env, part in zip(self._envs, read, strict=True)]
         self.is_reset = True
         return self._join(shown)
 

@@ -99,7 +99,9 @@ def check_consoles_fit(num_envs: int, settings: EnvSettings) -> None:
 
     # Live and final stacks, and up to three copies that the caller holds.
     observations = 5 * math.prod(settings.stack_shape)
-    each = bytes_per_console(TALLEST_PICTURE) + 3 * 8 * LINE_WORDS * TALLEST_PICTURE + observations
+    lines = 0 if settings.observations == "ram" else TALLEST_PICTURE
+    captured = 3 * 8 * LINE_WORDS * lines
+    each = bytes_per_console(lines) + captured + observations
     check_memory(num_envs, each)
 
 
@@ -151,11 +153,6 @@ class NativeVectorEnv(Checked, VectorEnv):
     can_rest = gives_state = resets_some = True
     __reduce__ = refuse_copy
 
-    @property
-    def can_render(self) -> bool:
-        """Whether ``render`` returns frames; with observations ``ram``, nothing is drawn."""
-        return self._consoles.settings.draws
-
     def __init__(
         self,
         game: str,
@@ -170,6 +167,7 @@ class NativeVectorEnv(Checked, VectorEnv):
         self._consoles = build_consoles(
             VectorConsoles, game, num_envs, settings, num_threads=num_threads, ale_compat=ale_compat
         )
+        self.can_render = self._consoles.settings.draws  # with observations ``ram``, nothing is drawn
         self.num_envs = num_envs
         self.single_observation_space = Box(0, 255, settings.stack_shape, np.uint8)
         self.single_action_space = Discrete(len(self._consoles.action_set))
@@ -190,7 +188,8 @@ class NativeVectorEnv(Checked, VectorEnv):
         ``options={"reset_mask": mask}``, bool ``[n]``, the other environments continue their episodes.
         """
         mask = self.check_mask(options)
-        observations, raw = self._consoles.reset(self.check_reset(seed, None), mask)
+        seeds = self.check_reset(seed, None)
+        observations, raw = self._consoles.reset(seeds, mask)
         started = raw["episode_frame_number"].astype(np.int64)
         infos = {
             "lives": raw["lives"],
@@ -205,6 +204,7 @@ class NativeVectorEnv(Checked, VectorEnv):
         After a step that ended an episode, this is the first frame of the next one. Errors: UsageError with
         observations ``ram``.
         """
+        self.check_open("render")
         try:
             return tuple(self._consoles.colour_frames())
         except ValueError as error:
@@ -217,7 +217,8 @@ class NativeVectorEnv(Checked, VectorEnv):
 
         Shapes: actions ``[n]`` int, playing ``[n]`` bool.
         """
-        result = self._consoles.step(self.check_actions(actions, playing), playing)
+        actions = self.check_actions(actions, playing)
+        result = self._consoles.step(actions, playing)
         return result.observations, result.rewards, result.terminated, result.truncated, infos_of(result)
 
     def _state_arrays(self) -> dict[str, np.ndarray]:
@@ -247,6 +248,11 @@ class NativeVectorEnv(Checked, VectorEnv):
         Errors: UsageError if the state has another game, size, mode, difficulty or probability of sticky
         actions, or if a value is out of range.
         """
+        return self.restore(self.read_state(state))
+
+    def read_state(self, state: Any) -> dict[str, np.ndarray]:
+        """Check a saved state and return its arrays for ``restore``. Errors: UsageError."""
+        self.check_open("set_state")
         from parcade.atari.state import with_all_words
         from parcade.atari.state_check import check_rom
 
@@ -263,8 +269,12 @@ class NativeVectorEnv(Checked, VectorEnv):
             self._consoles.check_saved(part_of(taken, "console."), taken["elapsed"])
         except ValueError as error:
             raise UsageError(str(error)) from error
-        for name, array in arrays.items():
-            array[...] = taken[name]
+        return taken
+
+    def restore(self, read: dict[str, np.ndarray]) -> np.ndarray:
+        """Restore what ``read_state`` has returned; return the observations ``[n, ...]``."""
+        for name, array in self._state_arrays().items():
+            array[...] = read[name]
         self._consoles.continue_streams()
         self.is_reset = True
         return self._consoles.show()
@@ -282,11 +292,13 @@ class NativeVectorEnv(Checked, VectorEnv):
 
         Errors: UsageError.
         """
+        self.check_open("share_frames")
         try:
             self._consoles.share_frames(frames)
         except ValueError as error:
             raise UsageError(str(error)) from error
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Stop the threads."""
+        """Stop the threads and free the consoles."""
         self._consoles.close()
+        del self._consoles

@@ -28,6 +28,7 @@ class AsyncNativeVectorEnv(Checked, VectorEnv):
     """
 
     autoreset_mode = AutoresetMode.SAME_STEP
+    to_render = "leave out batch_size"
     __reduce__ = refuse_copy
 
     def __init__(
@@ -120,5 +121,6 @@ class AsyncNativeVectorEnv(Checked, VectorEnv):
         return self.recv()
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Stop the threads after the steps that they are playing."""
+        """Stop the threads after the steps that they are playing, and free the consoles."""
         self._consoles.close()
+        del self._consoles

@@ -17,7 +17,7 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from parcade.env_checks import Checked, refuse_copy
-from parcade.envs.mixed import MixedVectorEnv
+from parcade.envs.mixed import MixedVectorEnv, shares_of
 from parcade.envs.native import check_game_switches, console_settings
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, missing_extra
@@ -58,6 +58,28 @@ def check_tensor(actions: Any, num_envs: int, device: torch.device) -> None:
     raise UsageError(f"actions are {got}; expected a torch.int64 tensor ({num_envs},) on {device.type!r}")
 
 
+def check_games_fit(games: list[str], num_envs: int, settings: EnvSettings) -> None:
+    """Check that consoles of several games fit into the memory of the device together. Errors: UsageError."""
+    free = make_threads().free_bytes()
+    if free is None:
+        return
+    from parcade.atari.cuda import engine, layout, vector
+    from parcade.atari.engine_cpu import build_machine
+    from parcade.atari.settings import VectorSettings
+
+    how = VectorSettings(**console_settings(settings))
+    sizes = [vector.size_of(how, build_machine(game).height) for game in games]
+
+    def needed(count: int) -> int:
+        shares = shares_of(count, len(games))
+        return sum(layout.environment_bytes(*each) for each in zip(shares, sizes, strict=True))
+
+    try:
+        engine.check_fits(num_envs, needed, free)
+    except MemoryError as error:
+        raise UsageError(str(error)) from error
+
+
 class CudaNativeVectorEnv(Checked, VectorEnv):
     """``num_envs`` consoles on a GPU.
 
@@ -67,6 +89,7 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
 
     autoreset_mode = AutoresetMode.SAME_STEP
     gives_state = True
+    to_render = "use device 'cpu'"
     __reduce__ = refuse_copy
 
     def __init__(self, game: str, num_envs: int, settings: EnvSettings, *, threads: Any = None) -> None:
@@ -108,7 +131,8 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
 
         ``seed`` ``[n]`` int32 seeds each console; an int seeds environment i with seed + i.
         """
-        self._consoles.reset(self.check_reset(seed, options))
+        seeds = self.check_reset(seed, options)
+        self._consoles.reset(seeds)
         frames = torch.zeros(self.num_envs, dtype=torch.int32, device=self.device)
         return self._observations, {
             "lives": self._counters[:, 0],
@@ -145,6 +169,7 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
 
         See ``parcade/atari/cuda/usage.py``.
         """
+        self.check_open("describe_use")
         from parcade.atari.cuda.usage import use_of
 
         return use_of(self._consoles, steps_per_second)
@@ -165,12 +190,27 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
         Errors: UsageError if the state has another game, size, mode, difficulty or probability of sticky
         actions, or if a value is out of range.
         """
+        return self.restore(self.read_state(state))
+
+    def read_state(self, state: Any) -> Any:
+        """Check a saved state and return what ``restore`` takes. Errors: UsageError."""
+        self.check_open("set_state")
         try:
-            self._consoles.set_state(state)
-        except (ValueError, MemoryError) as error:
+            return self._consoles.read_state(state)
+        except ValueError as error:
             raise UsageError(str(error)) from error
+
+    def restore(self, read: Any) -> Tensor:
+        """Restore what ``read_state`` has returned; return the observations ``[n, ...]``."""
+        self._consoles.restore(read)
         self.is_reset = True
         return self._observations
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Free the consoles. Tensors that ``step`` has returned stay valid, and keep their own memory."""
+        for name, value in list(vars(self).items()):
+            if name == "_consoles" or isinstance(value, Tensor):
+                delattr(self, name)
 
 
 class CudaMixedVectorEnv(MixedVectorEnv):

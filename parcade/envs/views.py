@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from parcade.env_attributes import SharedAttributes
-from parcade.env_checks import as_array, checked_actions
+from parcade.env_checks import as_array, checked_actions, read_state, restore
 from parcade.envs.settings import KARPATHY_SHAPE
 from parcade.errors import UsageError
 
@@ -106,7 +106,15 @@ class EnvView(SharedAttributes, VectorEnv):
         return self._env.get_state()
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        return self._env.set_state(state)
+        return self.restore(self.read_state(state))
+
+    def read_state(self, state: Any) -> Any:
+        """See ``env_checks.read_state``."""
+        return read_state(self._env, state)
+
+    def restore(self, read: Any) -> np.ndarray:
+        """See ``env_checks.restore``."""
+        return restore(self._env, read)
 
     def step(self, actions: np.ndarray, *which: np.ndarray) -> StepResult:
         """Step every environment, or those that ``which`` selects: a mask, or numbers if asynchronous."""
@@ -160,8 +168,8 @@ class KarpathyView(EnvView):
             infos["final_obs"] = self.difference(infos["final_obs"])
         return self.difference(observations), rewards, terminated, truncated, infos
 
-    def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        return self.difference(self._env.set_state(state))
+    def restore(self, read: Any) -> np.ndarray:
+        return self.difference(super().restore(read))
 
 
 class ActionSubset(EnvView):

@@ -1,7 +1,9 @@
 """Mistakes in calls of a vector environment give one clear line, never a hang or an out-of-bounds read."""
 
 import copy
+import gc
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -49,6 +51,50 @@ def test_calls_before_the_first_reset_and_after_close_are_refused(new):
         new.step(np.zeros(2, np.int64))
     with pytest.raises(UsageError, match="reset after close"):
         new.reset()
+
+
+@pytest.mark.parametrize(
+    ("game", "settings"),
+    [
+        ("pong", {}),
+        ("pong", {"device": "cuda"}),
+        (["pong", "breakout"], {}),
+        (["pong", "breakout"], {"device": "cuda"}),
+        ("pong", {"action_subset": (2, 3)}),
+    ],
+)
+def test_consoles_are_freed_on_close_and_give_nothing_afterwards(gpu, game, settings):
+    env = make_vec(game, 2, "native", **SMALL, **settings)
+    env.reset(seed=0)
+    state = env.get_state()
+    below = getattr(env, "_envs", [getattr(env, "_env", env)])
+    consoles = [weakref.ref(each._consoles) for each in below]
+    env.close()
+    gc.collect()
+    assert [each() for each in consoles] == [None] * len(below)
+    calls = {"get_state": env.get_state, "set_state": lambda: env.set_state(state)}
+    if "device" not in settings:
+        assert env.can_render
+        calls["render"] = env.render
+    for name, call in calls.items():
+        with pytest.raises(UsageError, match=f"{name} after close; make a new environment"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("game", "settings", "says"),
+    [
+        ("pong", {"device": "cuda"}, "a CudaNativeVectorEnv has no frames to render; use device 'cpu'"),
+        (["pong", "pong"], {"device": "cuda"}, "no frames to render; use device 'cpu'"),
+        ("pong", {"batch_size": 1}, "an AsyncNativeVectorEnv has no frames to render; leave out batch_size"),
+        ("tiny_catch", {}, "a TinyCatch has no frames to render; use an Atari game on backend 'native'"),
+    ],
+)
+def test_environments_without_frames_say_what_has_some(gpu, game, settings, says):
+    env = make_vec(game, 2, **settings)
+    with pytest.raises(UsageError, match=says):
+        env.render()
+    env.close()
 
 
 BAD_ACTIONS = {

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from parcade import make_vec
+from parcade import env_checks, make_vec
 from parcade.envs import EnvSettings
+from parcade.envs.backends import BACKENDS, Backend
 from parcade.errors import UsageError
+from parcade.testing import TinyCatch
 
 SMALL = {"image_height": 42, "image_width": 42}
 
@@ -86,6 +88,30 @@ def test_what_does_not_fit_is_refused_in_one_line(games, words, says):
     with pytest.raises(UsageError, match=says) as refused:
         make_vec(games, words.pop("num_envs", 3), "native", **words)
     assert "\n" not in str(refused.value)
+
+
+class OwnConsoles(TinyCatch):
+    """Consoles of another author, who checks states in `set_state` alone."""
+
+    def __init__(self, game, num_envs, settings, *, num_threads):
+        super().__init__(num_envs)
+
+
+def test_states_of_a_registered_backend_are_restored(monkeypatch):
+    monkeypatch.setitem(BACKENDS, "own", Backend(OwnConsoles, lambda game, settings: None))
+    env = make_vec(["pong", "breakout"], 2, "own")
+    env.reset(seed=0)
+    state, expected = env.get_state(), env.step([0, 2])[0]
+    env.set_state(state)
+    assert np.array_equal(env.step([0, 2])[0], expected)
+
+
+@pytest.mark.parametrize("backend", ["native", "ale"])
+def test_the_games_must_fit_into_memory_together(backend, monkeypatch):
+    monkeypatch.setattr(env_checks, "available_memory_bytes", lambda: 50 * 1_100_000)
+    with pytest.raises(UsageError, match="num_envs=1,000 environments need .*; use [1-9][0-9]+ or fewer"):
+        make_vec(["pong", "breakout"] * 50, 1000, backend)  # 10 of each
+    make_vec(["pong", "breakout"], 20, backend).close()
 
 
 def test_games_with_a_subset_of_their_actions_reset_some():

@@ -13,9 +13,10 @@ import torch
 from parcade import make_vec
 from parcade.algorithms.dqn import DQNConfig
 from parcade.atari.cuda import environments
-from parcade.atari.cuda.engine import DeviceFacts, HostThreads, threads_per_block
+from parcade.atari.cuda.engine import RESERVED_BYTES, DeviceFacts, HostThreads, threads_per_block
 from parcade.atari.cuda.usage import occupancy
 from parcade.config import RunConfig, TrainConfig
+from parcade.envs import cuda_views
 from parcade.envs.cuda_views import seen_on_gpu
 from parcade.envs.native_cuda import CudaMixedVectorEnv, CudaNativeVectorEnv
 from parcade.envs.settings import EnvSettings, env_preset
@@ -212,6 +213,39 @@ def test_a_subset_of_actions_takes_integer_tensors_on_its_device_and_nothing_els
             env.step(wrong)
     env.step(torch.ones(2, dtype=torch.uint8))
     env.close()
+
+
+@pytest.mark.gpu_code
+def test_karpathys_differences_of_a_step_are_computed_in_one_call(gpu, monkeypatch):
+    env = make_vec("pong", 2, "native", "cuda", preset="karpathy_2016")
+    env.reset(seed=0)
+    calls, compute = [], cuda_views._difference
+    monkeypatch.setattr(cuda_views, "_difference", lambda small: calls.append(small) or compute(small))
+    observations, *_, infos = env.step(torch.zeros(2, dtype=torch.int64))
+    assert len(calls) == 1 and observations.shape == infos["final_obs"].shape == (2, 80, 80)
+    env.close()
+
+
+@pytest.mark.gpu_code
+def test_a_state_that_fits_only_one_of_the_games_on_a_device_changes_none(gpu):
+    games, settings = ["pong", "breakout"], {"observations": "ram"}
+    env, fresh, other = (make_vec(games, 2, "native", "cuda", **settings) for _ in range(3))
+    env.reset(seed=7)
+    state = env.get_state()
+    with pytest.raises(UsageError, match="elapsed"):
+        fresh.set_state({**state, "1.elapsed": np.array([-5], np.int32)})
+    for each in (fresh, other):
+        each.reset()
+    expected = other.get_state()
+    assert all(np.array_equal(expected[name], array) for name, array in fresh.get_state().items())
+
+
+@pytest.mark.gpu_code
+def test_games_must_fit_into_the_memory_of_a_device_together(gpu, monkeypatch):
+    """Pong and breakout need 192 kB a console; there is room for 100."""
+    monkeypatch.setattr(HostThreads, "free_bytes", lambda self: RESERVED_BYTES + 100 * 200_000)
+    with pytest.raises(UsageError, match="150 consoles need .*; use 10[0-9] or fewer"):
+        make_vec(["pong", "breakout"], 150, "native", "cuda")
 
 
 class PretendedGpu(HostThreads):

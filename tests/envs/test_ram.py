@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from parcade import make_vec
+from parcade import env_checks, make_vec
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 
@@ -151,6 +151,18 @@ def test_newest_frames_are_shared_whatever_is_observed(observations, stack):
     np.testing.assert_array_equal(frames, newest(expected))
     with pytest.raises(UsageError, match="expected writable C-contiguous uint8"):
         env.share_frames(np.zeros((3, 42, 42), np.uint8))
+
+
+def test_memory_is_checked_for_what_ram_needs(monkeypatch):
+    """Without frames, a console takes 35 kB: 26 of words, 7.5 of generators."""
+    monkeypatch.setattr(env_checks, "available_memory_bytes", lambda: 200 * 40_000)
+    env = make_vec("pong", 200, observations="ram")
+    assert sum(array.nbytes for array in env._consoles.arrays.values()) < 200 * 40_000
+    env.close()
+    with pytest.raises(UsageError, match="200 environments need"):
+        make_vec("pong", 200)
+    with pytest.raises(UsageError, match="300 environments need"):
+        make_vec("pong", 300, observations="ram")
 
 
 def test_cached_starts_hold_ram():

@@ -91,6 +91,24 @@ def test_a_state_that_fits_only_one_of_the_games_changes_none():
     for wrong in (None, []):
         with pytest.raises(UsageError, match="expected the dict of get_state"):
             env.set_state(wrong)
+    fresh, other = (parcade.make_vec(["pong", "breakout"], 4, **SMALL) for _ in range(2))
+    with pytest.raises(UsageError, match="elapsed"):
+        fresh.set_state({**early, "1.elapsed": np.full(2, -1, np.int32)})
+    with pytest.raises(UsageError, match="before the first reset"):
+        fresh.get_state()
+    for each in (fresh, other):
+        each.reset()
+    expected = other.get_state()
+    assert all(np.array_equal(expected[name], array) for name, array in fresh.get_state().items())
+
+
+def test_a_state_of_several_games_with_views_is_restored():
+    env = parcade.make_vec(["pong", "pong"], 2, preset="karpathy_2016")
+    env.reset(seed=0)
+    played(env, 30)
+    state, expected = env.get_state(), played(env)
+    shown = env.set_state(state)
+    assert shown.shape == expected.shape and np.array_equal(played(env), expected)
 
 
 @pytest.mark.parametrize(
