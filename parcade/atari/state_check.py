@@ -4,6 +4,7 @@ Kernels do not check their indices, so a word out of range could cause accesses 
 within their ranges may still be inconsistent; they can only corrupt the image.
 """
 
+import functools
 from collections.abc import Mapping
 
 import numpy as np
@@ -71,21 +72,28 @@ def _tia_ranges(height: int) -> dict[int, tuple[int, int]]:
     return ranges | dict.fromkeys(range(st.T_POSP0, st.T_POSBL + 1), (0, 159))
 
 
-def _bounds(machine: Machine) -> tuple[np.ndarray, np.ndarray]:
-    """Return the minimum and maximum of every word of a row."""
+@functools.cache
+def _bounds(height: int) -> np.ndarray:
+    """Return the minima and maxima of a row's words, without those of its ROM: int64 `[2, ROW_WORDS]`."""
     bounds = np.tile(np.array(ANY, np.int64)[:, None], st.ROW_WORDS)
     for word, range_ in _chip_ranges().items():
         bounds[:, word] = range_
-    constants = slice(st.ROM_YSTART, st.ROM_BOOT_DIFFICULTY + 1)
-    bounds[:, constants] = machine.powered["state"][0, constants]
-    bounds[:, st.CART_KIND] = machine.powered["state"][0, st.CART_KIND]
-    bounds[:, st.CART_BANK] = 0, max(0, image_size(machine.rom) - 4096)
     for first in range(st.TIA, st.LOGS, st.TIA_WORDS):
-        for word, range_ in _tia_ranges(machine.height).items():
+        for word, range_ in _tia_ranges(height).items():
             bounds[:, first + word] = range_
     bounds[0, st.LOGS :] = 0
     bounds[1, st.LOG_OPEN] = 1
-    return bounds[0], bounds[1]
+    return bounds
+
+
+def _bounds_for(machine: Machine) -> np.ndarray:
+    """Return the minima and maxima of the words of a machine's rows, int64 `[2, ROW_WORDS]`."""
+    bounds, powered = _bounds(machine.height).copy(), machine.powered["state"][0]
+    constants = slice(st.ROM_YSTART, st.ROM_BOOT_DIFFICULTY + 1)
+    bounds[:, constants] = powered[constants]
+    bounds[:, st.CART_KIND] = powered[st.CART_KIND]
+    bounds[:, st.CART_BANK] = 0, max(0, image_size(machine.rom) - 4096)
+    return bounds
 
 
 def word_name(word: int) -> str:
@@ -172,7 +180,7 @@ def _sticky_actions(state: np.ndarray) -> np.ndarray:
 def check_rows(saved: dict[str, np.ndarray], machine: Machine) -> None:
     """Check that kernels can use saved rows. Errors: ValueError with the word, its value and its range."""
     state = saved["state"]
-    low, high = _bounds(machine)
+    low, high = _bounds_for(machine)
     bad = np.argwhere((state < low) | (state > high))
     if len(bad):
         row, word = bad[0]
