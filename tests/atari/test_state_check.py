@@ -17,7 +17,7 @@ def arcade():
 
 
 def test_every_word_with_a_range_is_refused_outside_of_it(arcade):
-    low, high = state_check._bounds(arcade.machine)
+    low, high = state_check._bounds_for(arcade.machine)
     saved = arcade.get_state()
     checked = 0
     for word in range(st.ROW_WORDS):
@@ -63,7 +63,7 @@ def test_states_of_running_games_are_accepted():
 
 def test_a_random_state_inside_the_ranges_neither_crashes_nor_hangs(arcade, seed):
     random = np.random.default_rng(seed)
-    low, high = state_check._bounds(arcade.machine)
+    low, high = state_check._bounds_for(arcade.machine)
     good = arcade.get_state()
     for _ in range(60):
         saved = {name: array.copy() for name, array in good.items()}
