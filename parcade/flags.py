@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass, replace
+from decimal import Decimal
 from typing import Any, TypeVar
 
 from parcade.algorithms.table import ALGORITHMS, algorithm_row
@@ -23,6 +24,10 @@ from parcade.presets import preset_flags
 from parcade.zoo import agent_directory
 
 T = TypeVar("T")
+EXPONENTS = {"k": 3, "M": 6, "G": 9}
+"""Powers of ten that may end an integer."""
+MOST_DIGITS = 40
+"""Larger integers are left to the check of their range."""
 
 
 def parse(
@@ -108,14 +113,18 @@ def _whole_number_flags(flags: type) -> set[str]:
 
 
 def _plain_numbers(arguments: list[str], whole: set[str]) -> list[str]:
-    """Return the arguments with integers such as ``1e6`` or ``2_000_000`` written in plain digits."""
+    """Return the arguments with integers such as ``1e6``, ``2_000_000`` or ``10M`` in plain digits."""
 
     def plain(value: str) -> str:
+        exponent = EXPONENTS.get(value[-1:], 0)
         try:
-            number = float(value.replace("_", ""))
-        except ValueError:
+            number = Decimal(value[:-1] if exponent else value).scaleb(exponent)
+        except ArithmeticError:  # no number, or beyond those of Decimal
             return value
-        return str(int(number)) if number.is_integer() and not value.lstrip("-").isdigit() else value
+        is_plain = value.lstrip("-").isdigit()
+        if is_plain or not number.is_finite() or number.adjusted() > MOST_DIGITS:
+            return value
+        return str(int(number)) if number == number.to_integral_value() else value
 
     done: list[str] = []
     for word in arguments:
@@ -169,10 +178,10 @@ def _one_line(box: str, prog: str, whose: Callable[[str], str]) -> str:
         return f"unknown flag {unknown[1]}; " + (f"did you mean {near[0]}?" if near else f"see {prog} --help")
     message = re.sub(
         r"invalid literal for int\(\) with base 10: (.*)",
-        r"expected an integer, e.g. 100 or 4e6; got \1",
+        r"expected an integer, e.g. 100, 4e6 or 4M; got \1",
         message,
     )
-    for kind, what in (("FLOAT", "a number, e.g. 0.5"), ("INT", "an integer, e.g. 100 or 4e6")):
+    for kind, what in (("FLOAT", "a number, e.g. 0.5"), ("INT", "an integer, e.g. 100, 4e6 or 4M")):
         optional = rf"no type matching \{{None\}}\|{kind} could be instantiated from \['(.*)'\]"
         message = re.sub(optional, rf"expected {what}; got '\1'", message)
     message = re.sub(

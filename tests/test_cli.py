@@ -122,7 +122,7 @@ BAD = {
     ),
     "frames that are no whole number": (
         ["train", "pong", "--total-frames", "1.5"],
-        "expected an integer, e.g. 100 or 4e6; got '1.5'",
+        "expected an integer, e.g. 100, 4e6 or 4M; got '1.5'",
     ),
     "a picture of one row": (["train", "pong", "--image-height", "1"], "image_height=1 is below 8"),
     "an interface for MPI with Ray": (
@@ -408,6 +408,12 @@ def test_whole_numbers_may_be_written_as_people_write_them():
         1000,
         1e-3,
     )
+    assert parse_training(["pong", "--total-frames", "2.3M"]).run.total_frames == 2_300_000
+    for wrong in ("1.5", "inf", "M", "1e400000000", "1.0000001M"):
+        with pytest.raises(
+            parcade.UsageError, match="total-frames: expected an integer, e.g. 100, 4e6 or 4M"
+        ):
+            parse_training(["pong", "--total-frames", wrong])
 
 
 def test_whole_numbers_that_may_be_left_out_may_be_written_so_too():

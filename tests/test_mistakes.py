@@ -195,7 +195,7 @@ WRONG = {
     "an id of another version": (["train", "Pong-v5"], "unknown id Pong-v5; use PongNoFrameskip-v4"),
     "a word for frames": (
         ["train", "pong", "--total-frames", "abc"],
-        "parcade: --total-frames: expected an integer, e.g. 100 or 4e6; got 'abc'",
+        "parcade: --total-frames: expected an integer, e.g. 100, 4e6 or 4M; got 'abc'",
     ),
     "trackers and none": (["train", "pong", "--track", "none", "wandb"], "none excludes the others"),
     "a suite of no game": (["suite", "foo"], "'foo' is neither a set (atari-5, "),
