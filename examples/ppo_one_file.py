@@ -91,6 +91,41 @@ def sample(scores: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     return drawn.clamp(max=scores.shape[-1] - 1)
 
 
+def normalized(advantages: torch.Tensor) -> torch.Tensor:
+    """Advantages [T, B] with mean 0 and standard deviation 1."""
+    wide = advantages.double()
+    mean = wide.sum() / (T * B)
+    deviation = (wide.square().sum() / (T * B) - mean.square()).clamp(min=0).sqrt()
+    return (advantages - mean.float()) / (deviation.float() + 1e-8)
+
+
+def learn(
+    policy: Policy,
+    parameters: nn.Parameter,
+    optimizer: Adam,
+    order: torch.Generator,
+    observations: torch.Tensor,
+    *columns: torch.Tensor,
+) -> None:
+    """Pass over a rollout several times, in random minibatches.
+
+    The columns [T, B]: actions, their log-probabilities when they were taken, advantages, value targets.
+    """
+    inputs = scaled(observations.flatten(0, 1))
+    columns = [column.flatten() for column in columns]
+    for _ in range(EPOCHS):
+        for index in torch.randperm(T * B, generator=order).tensor_split(NUM_MINIBATCHES):
+            action, old_log_prob, advantage, target = (column[index] for column in columns)
+            logits, value = policy(inputs[index])
+            policy_loss = clipped_surrogate_loss(log_prob_of(logits, action), old_log_prob, advantage, CLIP)
+            value_loss, entropy = squared_error_loss(value, target), entropy_of(logits).mean()
+            loss = policy_loss + VALUE_WEIGHT * value_loss - ENTROPY_WEIGHT * entropy  # eq. 9
+            loss.backward()
+            parameters.grad.mul_((MAX_GRAD_NORM / (parameters.grad.norm() + 1e-6)).clamp(max=1.0))
+            optimizer.step()
+            parameters.grad.zero_()
+
+
 def train(seed: int, total_frames: int, frame_limit: int = 108_000) -> Policy:
     """Learn Pong from `total_frames` emulated frames; prints scores."""
     torch.set_num_threads(1)
@@ -141,31 +176,10 @@ def train(seed: int, total_frames: int, frame_limit: int = 108_000) -> Policy:
                 rewards[t, i] += GAMMA * policy(scaled(torch.stack(final_observations)))[1]
         advantages = generalized_advantages(rewards, discounts, values, bootstrap_value, LAMBDA)
         returns = advantages + values
-        wide = advantages.double()
-        mean = wide.sum() / (T * B)
-        deviation = (wide.square().sum() / (T * B) - mean.square()).clamp(min=0).sqrt()
-        advantages = (advantages - mean.float()) / (deviation.float() + 1e-8)
-
-        # Learn: epochs over the rollout in random minibatches.
         for group in optimizer.param_groups:
             group["lr"] = LEARNING_RATE + (FINAL_LEARNING_RATE - LEARNING_RATE) * progress
-        inputs = scaled(observations.flatten(0, 1))
-        columns = [c.flatten() for c in (actions, log_probs, advantages, returns)]
-        for _ in range(EPOCHS):
-            for index in torch.randperm(T * B, generator=order).tensor_split(NUM_MINIBATCHES):
-                action, old_log_prob, advantage, target = (c[index] for c in columns)
-                logits, value = policy(inputs[index])
-                policy_loss = clipped_surrogate_loss(
-                    log_prob_of(logits, action), old_log_prob, advantage, CLIP
-                )
-                value_loss = squared_error_loss(value, target)
-                loss = (
-                    policy_loss + VALUE_WEIGHT * value_loss - ENTROPY_WEIGHT * entropy_of(logits).mean()
-                )  # eq. 9
-                loss.backward()
-                parameters.grad.mul_((MAX_GRAD_NORM / (parameters.grad.norm() + 1e-6)).clamp(max=1.0))
-                optimizer.step()
-                parameters.grad.zero_()
+        rollout = (observations, actions, log_probs, normalized(advantages), returns)
+        learn(policy, parameters, optimizer, order, *rollout)
         if recent and step % (20 * T) == 0:
             print(f"{frames:,} frames, {len(recent)} episodes, mean score {np.mean(recent):.1f}", flush=True)
     envs.close()
