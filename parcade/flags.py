@@ -26,8 +26,8 @@ from parcade.zoo import agent_directory
 T = TypeVar("T")
 EXPONENTS = {"k": 3, "M": 6, "G": 9}
 """Powers of ten that may end an integer."""
-MOST_DIGITS = 40
-"""Larger integers are left to the check of their range."""
+MOST_DIGITS = 27
+"""Longer integers are left to the check of their range; Decimal would round them."""
 
 
 def parse(
@@ -89,7 +89,9 @@ def _fill_paragraphs(flags: type) -> None:
     import docstring_parser
 
     for kind in flags.__mro__[:-1]:
-        described = docstring_parser.parse_from_object(kind).params if kind.__module__ != "types" else []
+        described = []
+        with contextlib.suppress(OSError, TypeError):  # a class without source
+            described = docstring_parser.parse_from_object(kind).params
         own = {each.arg_name: each.description for each in described}
         for field in fields(kind) if is_dataclass(kind) else ():
             if own.get(field.name) and "help" not in field.metadata:
@@ -268,13 +270,13 @@ def parse_training(arguments: list[str]) -> TrainConfig:
         same = type(trained.hyper) is row.config
         hyper_default = trained.hyper if same else row.config(network=trained.hyper.network)
     game = "An Atari game or built-in task (parcade games lists them), or the id of a Gymnasium environment."
-    of_algorithm = _value_of("algorithm", arguments, algorithm).replace("-", "_")  # the title of its flags
+    title = tyro.conf.arg(name=_value_of("algorithm", arguments, algorithm))
     groups: list[tuple[str, Any]] = [
         ("game", _positional("game", str, help=game)),
         ("presets", PresetFlags),
         ("run", RunConfig),
         ("env", EnvSettings),
-        (of_algorithm, row.config),
+        ("hyper", typing.Annotated[row.config, title]),
     ]
     engine = RunConfig().engine if RunConfig().engine in row.engines else row.engines[0]
     run_default = RunConfig(algorithm=algorithm, engine=engine)
@@ -285,7 +287,7 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     Flags = make_dataclass("Flags", groups, frozen=True)
     flags = parse(Flags, arguments, prog="parcade train", default=Flags(*defaults), whose=_where_to_find)
     topology = flags.topology if row.topology else TopologyConfig()
-    return TrainConfig(flags.game, flags.run, flags.env, getattr(flags, of_algorithm), topology)
+    return TrainConfig(flags.game, flags.run, flags.env, flags.hyper, topology)
 
 
 def _check_algorithm_of(preset: str, asked: str) -> None:

@@ -36,7 +36,7 @@ class Range:
         if self.high is not None and isinstance(value, int) and value > self.high:
             raise UsageError(f"{name}={value:,} is above {self.high:,}; use {self.high:,} or less")
         if self.high is not None and isinstance(value, float) and not self.low <= value <= self.high:
-            bounds = f"[{self.low:g}, {self.high:g}]"
+            bounds = f"{'(' if self.is_open else '['}{self.low:g}, {self.high:g}]"
             raise UsageError(f"{name}={value} is not in {bounds}; use a number between these")
         if value < self.low:
             raise UsageError(f"{name}={value} is below {self.low:g}; use {self.low:g} or more")
@@ -99,7 +99,7 @@ def check_ranges(settings: Any) -> None:
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{name}={value} is not finite; use a finite number")
         if float in accepted and value is not None and abs(value) > LARGEST:
-            raise UsageError(f"{name}={value:g} is beyond {LARGEST:g}; use a smaller number")
+            raise UsageError(f"{name}={reprlib.repr(value)} is beyond {LARGEST:g}; use a smaller number")
         if name in ranges and value is not None:
             ranges[name].check(name, value)
 

@@ -167,9 +167,8 @@ WRONG = {
     ),
     "an epsilon above 1": (
         ["train", "pong", "--algorithm", "apex", "--epsilon-base", "1.5"],
-        "epsilon_base=1.5 is not in [0, 1]",
+        "epsilon_base=1.5 is not in (0, 1]",
     ),
-    "a schedule longer than the run": (["train", "pong", "--schedule-share", "1.5"], "is not in [0, 1]"),
     "a preset in capitals": (["train", "pong", "--preset", "Pong_fast"], "did you mean 'pong_fast'?"),
     "Q values of a policy": (["train", "pong", "--dueling"], "ppo has no Q values for --dueling"),
     "a memory refreshed on other environments": (

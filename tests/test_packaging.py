@@ -33,7 +33,8 @@ def steps(workflow: Path) -> list[dict]:
 
 def make_targets(commands: str) -> list[str]:
     """The targets of every ``make`` in some lines of shell, in the foreground or in the background."""
-    return re.findall(r"^(?:make|background \w+) ([\w-]+)", commands, re.MULTILINE)
+    lines = re.findall(r"^(?:make|background \w+)((?: [\w-]+(?!\S))+)", commands, re.MULTILINE)
+    return [target for line in lines for target in line.split()]
 
 
 def test_workflows_and_ci_run_targets_that_the_makefile_has():

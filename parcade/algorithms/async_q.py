@@ -30,7 +30,7 @@ from parcade.algorithms.base import (
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
 from parcade.model.policy import NetworkConfig
-from parcade.ranges import Count, Fraction, NonNegative, Positive, PositiveFraction
+from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.losses import squared_error_loss
 from parcade.rl.q_learning import epsilon_greedy_value, value_of
 from parcade.rl.returns import discounted_returns
@@ -62,7 +62,7 @@ class AsyncQConfig(AlgorithmConfig):
     """Probability of a random action at the first frame."""
     epsilon_end: Fraction = 0.01
     """Probability of a random action after the decay, without different_epsilons."""
-    epsilon_until: PositiveFraction = 0.1
+    epsilon_until: Positive = 0.1
     """Fraction of the run over which epsilon decays."""
     different_epsilons: bool = True
     """Draw the final epsilon of each learner from the paper's three values: 0.1, 0.01 and 0.5."""

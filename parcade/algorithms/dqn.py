@@ -35,7 +35,7 @@ from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.replay import TransitionBatch
 from parcade.model import optimizers
 from parcade.model.policy import NetworkConfig
-from parcade.ranges import Count, Fraction, Natural, NonNegative, Positive, PositiveFraction
+from parcade.ranges import Count, Fraction, Natural, NonNegative, Positive
 from parcade.rl.q_learning import distribution_of, importance_weights
 from parcade.rl.schedules import linear
 
@@ -79,7 +79,7 @@ class DQNConfig(AlgorithmConfig):
     """Probability of a random action at the first frame."""
     epsilon_end: Fraction = 0.01
     """Probability of a random action after the decay."""
-    epsilon_until: PositiveFraction = 0.1
+    epsilon_until: Positive = 0.1
     """Fraction of the run over which epsilon decays."""
     optimizer: Literal["adam", "rmsprop"] = "adam"
     """Optimiser; the paper uses RMSProp."""

@@ -33,7 +33,7 @@ from parcade.exchange.base import Exchange, OptimizerFactory, learning_rate, set
 from parcade.experience.batch import Batch
 from parcade.model import optimizers
 from parcade.model.policy import PolicyOutput
-from parcade.ranges import Count, Fraction, NonNegative, Positive, PositiveFraction
+from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.losses import (
     approximate_kl,
     clipped_surrogate_loss,
@@ -78,7 +78,7 @@ class PPOConfig(AlgorithmConfig):
     """Adapt the learning rate to the KL divergence of each iteration: divide it by 1.5 if the divergence
     exceeds twice this value, multiply it by 1.5 if the divergence is below half of it. None uses the linear
     schedule."""
-    schedule_share: PositiveFraction = 1.0
+    schedule_share: Positive = 1.0
     """Fraction of total_frames over which learning rate and entropy weight decay to their final values, where
     these are set."""
     value_weight: NonNegative = 0.5

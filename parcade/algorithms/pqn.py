@@ -39,7 +39,7 @@ from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.batch import Batch
 from parcade.model import optimizers
 from parcade.model.policy import NetworkConfig, PolicyOutput
-from parcade.ranges import Count, Fraction, NonNegative, Positive, PositiveFraction
+from parcade.ranges import Count, Fraction, NonNegative, Positive
 from parcade.rl.losses import squared_error_loss
 from parcade.rl.q_learning import value_of
 from parcade.rl.returns import q_lambda_returns
@@ -72,7 +72,7 @@ class PQNConfig(AlgorithmConfig):
     """Probability of a random action at the first frame."""
     epsilon_end: Fraction = 0.001
     """Probability of a random action after the decay."""
-    epsilon_until: PositiveFraction = 0.1
+    epsilon_until: Positive = 0.1
     """Fraction of the run over which epsilon decays."""
     max_grad_norm: Positive | None = 10.0
     """Clip the norm of gradients to this."""

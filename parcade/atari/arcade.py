@@ -291,7 +291,7 @@ def as_rows(consoles: Any, num_consoles: int) -> np.ndarray | slice:
         except TypeError as error:
             raise ValueError(f"consoles={consoles}: expected a slice of integers") from error
         return consoles
-    rows = np.atleast_1d(np.asarray(consoles))
+    rows = np.atleast_1d(_as_array("consoles", consoles))
     if rows.dtype == np.bool_ and rows.shape == (num_consoles,):
         rows = np.flatnonzero(rows)
     if rows.shape == (0,):  # an empty list is an array of floats
@@ -303,13 +303,21 @@ def as_rows(consoles: Any, num_consoles: int) -> np.ndarray | slice:
     return rows
 
 
+def _as_array(name: str, value: Any) -> np.ndarray:
+    """Return a value as an array. Errors: ValueError, with the name."""
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # rows of different lengths; a tensor on a GPU
+        raise ValueError(f"{name} cannot be read as an array: {str(error).splitlines()[0]}") from error
+
+
 def checked_rows(saved: Any, num_rows: int, machine: engine_cpu.Machine) -> dict[str, np.ndarray]:
     """Return the arrays of a saved state of this many consoles. Errors: ValueError if it does not fit."""
     empty = allocate(0, machine.height)
     names = ("version", "md5", *empty)
     if not isinstance(saved, Mapping) or any(name not in saved for name in names):
         raise ValueError(f"saved state: expected the dict of get_state, with {', '.join(names)}")
-    arrays = with_all_words({name: np.asarray(saved[name]) for name in names})
+    arrays = with_all_words({name: _as_array(name, saved[name]) for name in names})
     if arrays["version"].tolist() != VERSION:
         raise ValueError(f"saved state has version {arrays['version']}; expected {VERSION}")
     check_rom(arrays, machine)

@@ -6,7 +6,10 @@ import psutil
 
 
 def check_fits(num_consoles: int, bytes_each: int) -> None:
-    """Check that consoles fit into memory. Errors: ValueError that says how many do."""
+    """Check that consoles fit into the machine's memory, whatever a container may use of it.
+
+    Errors: ValueError that says how many do.
+    """
     there = psutil.virtual_memory().available
     if num_consoles * bytes_each > there:
         raise ValueError(

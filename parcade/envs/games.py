@@ -89,8 +89,8 @@ def canonical_game(name: str) -> str:
         return name
     error = unknown_name("game", name, [*game_names(), *gymnasium.registry, *TINY_TASKS])
     if re.search(r"-v\d+$", name):
-        message, question, _ = str(error).partition("?")
-        error.args = (f"{message}, or an environment of your own: --env MODULE:{name}{question}",)
+        mark = "" if str(error).endswith("?") else "."
+        error.args = (f"{error}{mark} Name an environment of your own with its module: MODULE:{name}",)
     raise error
 
 

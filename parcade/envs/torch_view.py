@@ -31,8 +31,8 @@ class TorchView(EnvView):
         *arrays, infos = result
         return (*map(torch.from_numpy, arrays), _tensors(infos))
 
-    def set_state(self, state: dict[str, Any]) -> Tensor:
-        return torch.from_numpy(self._env.set_state(state))
+    def restore(self, read: Any) -> Tensor:
+        return torch.from_numpy(super().restore(read))
 
 
 def _tensors(infos: dict[str, Any]) -> dict[str, Tensor]:

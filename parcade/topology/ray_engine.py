@@ -112,6 +112,8 @@ def _get(ref: Any, name: str, timeout: float) -> Any:
     except exceptions.RayTaskError as error:
         if isinstance(error.cause, lost):  # its input, made by another part, is lost
             raise PartLost(name, type(error.cause).__name__) from error
+        if isinstance(error.cause, UsageError):  # without the part's traceback
+            raise UsageError(f"{name} cannot start: {error.cause}") from error
         raise
 
 

@@ -67,6 +67,7 @@ def test_the_wrong_argument_of_act_is_named(arcade, actions, actions_b, says):
         (1.0, "consoles=1.0: expected integers, a slice, or a mask of 3"),
         ([True, False], "consoles=[True, False]: expected integers, a slice, or a mask of 3"),
         ([[0]], "consoles=[[0]]: expected integers, a slice, or a mask of 3"),
+        ([[0], [1, 2]], "consoles cannot be read as an array"),
         (slice("a", None), "expected a slice of integers"),
     ],
 )

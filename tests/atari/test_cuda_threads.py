@@ -330,14 +330,13 @@ def test_rows_of_a_device_are_restored_once_each_and_the_last_one_counts():
 
 def test_an_arcade_of_a_device_allocates_nothing_while_it_plays(monkeypatch):
     device = DeviceArcadeOnHost("pong", 2)
-    first = device.screen.copy()
-    made = []
+    first, made = device.screen, []
     for name in ("zeros", "put"):
         make = getattr(HostThreads, name)
         monkeypatch.setattr(HostThreads, name, lambda self, *a, make=make: made.append(a) or make(self, *a))
     for _ in range(30):
         device.act([2, 3])
-    assert not np.array_equal(device.screen, first) and made == []
+    assert made == [] and not np.array_equal(device.screen, first)
 
 
 def test_switches_pressed_on_a_device_are_those_of_the_cpu():

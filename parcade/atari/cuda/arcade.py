@@ -59,7 +59,6 @@ class DeviceArcade(Arcade):
         self._game = game_on(self.threads, self.machine)
         self._consoles = layout.zeros(layout.Consoles, layout.console_shapes(n, self.height), self.threads)
         self._rewards, self._actions_here = (self.threads.zeros((n,), kind) for kind in (np.int32, np.int64))
-        self._pictures: Any = None
         self.threads.write(
             self._consoles.registers, np.repeat(lasting_words(self.machine.powered["state"]), n, axis=1)
         )
@@ -110,16 +109,12 @@ class DeviceArcade(Arcade):
 
     @property
     def screen(self) -> Any:
-        """The current frames as palette indices: uint8 `[n, height, 160]`, valid until the next read.
-
-        The first read allocates the array.
-        """
-        if self._pictures is None:
-            self._pictures = self.threads.zeros((self.num_consoles, self.height * LINE_WORDS), np.uint64)
+        """The current frames as palette indices: uint8 `[n, height, 160]`, a copy."""
+        pictures = self.threads.zeros((self.num_consoles, self.height * LINE_WORDS), np.uint64)
         words = self.num_consoles * self.height * LINE_WORDS
-        self.threads.launch(arcade_kernels.show_thread, words, self._consoles, self._pictures)
+        self.threads.launch(arcade_kernels.show_thread, words, self._consoles, pictures)
         return self.threads.share(
-            self._pictures.view(np.uint8).reshape(self.num_consoles, self.height, 8 * LINE_WORDS)
+            pictures.view(np.uint8).reshape(self.num_consoles, self.height, 8 * LINE_WORDS)
         )
 
     @property

@@ -214,6 +214,14 @@ def test_a_part_that_cannot_be_made_says_why_at_once(begin):
         begin("apex", more_hyper={"replay_capacity": 300, "unroll_length": 64})
 
 
+def test_a_learner_whose_games_cannot_be_made_says_why_in_one_line(begin):
+    from parcade.errors import UsageError
+
+    with pytest.raises(UsageError, match=r"learner-\d cannot start: replay_capacity of \d+ is too") as refused:
+        begin("gorila", more_hyper={"replay_capacity": 300, "unroll_length": 64})
+    assert "\n" not in str(refused.value)
+
+
 def test_a_node_with_other_versions_is_one_line(engine):
     from parcade.cluster.versions import versions
     from parcade.errors import UsageError
