@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass, replace
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any, TypeVar
 
 from parcade.algorithms.table import ALGORITHMS, algorithm_row
@@ -26,8 +26,8 @@ from parcade.zoo import agent_directory
 T = TypeVar("T")
 EXPONENTS = {"k": 3, "M": 6, "G": 9}
 """Powers of ten that may end an integer."""
-MOST_DIGITS = 27
-"""Longer integers are left to the check of their range; Decimal would round them."""
+MOST_DIGITS = 40
+"""Longer numbers are left as they are, and then refused as no integers."""
 
 
 def parse(
@@ -119,14 +119,15 @@ def _plain_numbers(arguments: list[str], whole: set[str]) -> list[str]:
 
     def plain(value: str) -> str:
         exponent = EXPONENTS.get(value[-1:], 0)
-        try:
+        with (
+            localcontext(prec=2 * MOST_DIGITS),
+            contextlib.suppress(ArithmeticError),
+        ):  # no number, or too large
             number = Decimal(value[:-1] if exponent else value).scaleb(exponent)
-        except ArithmeticError:  # no number, or beyond those of Decimal
-            return value
-        is_plain = value.lstrip("-").isdigit()
-        if is_plain or not number.is_finite() or number.adjusted() > MOST_DIGITS:
-            return value
-        return str(int(number)) if number == number.to_integral_value() else value
+            is_short = number.is_finite() and number.adjusted() < MOST_DIGITS
+            if is_short and number == number.to_integral_value() and not value.lstrip("-").isdigit():
+                return str(int(number))
+        return value
 
     done: list[str] = []
     for word in arguments:
