@@ -224,20 +224,26 @@ def draw(records: list[Record], path: Path) -> list[Block]:
 
 
 def draw_panel(axis: Any, title: str, runs: list[Record]) -> None:
-    """Draw a game's curves: a colour for each algorithm, a style for each run of it, a dot at the end."""
+    """Draw a game's curves: a colour for each algorithm, a style for its settings, a dot at the end."""
     first: dict[str, TrainConfig] = {}
-    drawn: Counter[str] = Counter()
+    groups: dict[str, list[Record]] = {}
     for record in runs:
         config = parsed(record.command)
-        algorithm = config.run.algorithm
-        label = f"{algorithm}, {config.env.image_height}x{config.env.image_width}"
+        label = f"{config.run.algorithm}, {config.env.image_height}x{config.env.image_width}"
         other = differences(config, first.setdefault(label, config))
-        label = ", ".join(filter(None, (label, other, f"seed {config.run.seed}")))
-        axis.plot(
-            [frames / 1e6 for frames in record.curve["frames"]], record.curve["score_mean"],
-            color=COLOURS[algorithm], ls=STYLES[drawn[algorithm] % len(STYLES)], lw=1.2,
-            marker="o", ms=4, markevery=[-1], label=textwrap.fill(label, 48),  # no wider than the panel
-        )  # fmt: skip
+        groups.setdefault(", ".join(filter(None, (label, other))), []).append(record)
+    drawn: Counter[str] = Counter()
+    for label, group in groups.items():
+        configs = [parsed(record.command) for record in group]
+        algorithm = configs[0].run.algorithm
+        seeds = ", ".join(str(config.run.seed) for config in configs)
+        shown = textwrap.fill(f"{label}, seed{'s' * (len(group) > 1)} {seeds}", 48)  # no wider than the panel
+        for record in group:
+            axis.plot(
+                [frames / 1e6 for frames in record.curve["frames"]], record.curve["score_mean"],
+                color=COLOURS[algorithm], ls=STYLES[drawn[algorithm] % len(STYLES)], lw=1.2,
+                marker="o", ms=4, markevery=[-1], label=shown if record is group[0] else None,
+            )  # fmt: skip
         drawn[algorithm] += 1
     axis.set(title=title, xlabel="million frames", ylabel="score")
     axis.grid(alpha=0.25)

@@ -128,17 +128,24 @@ def test_an_evaluated_training_also_counts_by_the_score_it_had_while_it_trained(
     assert trained.curve is None, "its curve is drawn once"
 
 
-def test_an_algorithm_has_one_colour_in_all_panels_and_its_runs_have_styles():
+def test_an_algorithm_has_one_colour_in_all_panels_and_its_settings_have_styles():
     plans = [plan for section in scores_plan.SECTIONS for plan in section.plans]
     assert {plan.algorithm for plan in plans} <= set(scores_page.COLOURS)
     assert len(set(scores_page.COLOURS.values())) == len(scores_page.COLOURS)
     axis = Figure().subplots()
     curve = {"frames": [4e6, 8e6], "score_mean": [1.0, 2.0]}
-    runs = [result(scores_plan.BEST, BREAKOUT, curve=curve) for _ in range(2)]
+    wide = command_of(scores_plan.BEST, BREAKOUT) + " --hidden 512"
+    runs = [
+        result(scores_plan.BEST, BREAKOUT, curve=curve),
+        result(scores_plan.BEST, BREAKOUT, curve=curve, command=wide),
+        result(scores_plan.BEST, Cell("breakout", 12), curve=curve),
+    ]
     scores_page.draw_panel(axis, "breakout", runs)
-    first, second = axis.get_lines()
-    assert first.get_color() == second.get_color() == scores_page.COLOURS["ppo"]
-    assert first.get_linestyle() != second.get_linestyle()
+    lines = axis.get_lines()
+    assert {line.get_color() for line in lines} == {scores_page.COLOURS["ppo"]}
+    assert lines[0].get_linestyle() == lines[1].get_linestyle() != lines[2].get_linestyle()
+    shown = [text.get_text() for text in axis.get_legend().get_texts()]
+    assert shown == ["ppo, 42x42, seeds 11, 12", "ppo, 42x42, hidden 512, seed 11"]
 
 
 def test_a_shorter_training_is_shown_as_such_and_counts_nowhere():
