@@ -119,10 +119,8 @@ def _plain_numbers(arguments: list[str], whole: set[str]) -> list[str]:
 
     def plain(value: str) -> str:
         exponent = EXPONENTS.get(value[-1:], 0)
-        with (
-            localcontext(prec=2 * MOST_DIGITS),
-            contextlib.suppress(ArithmeticError),
-        ):  # no number, or too large
+        # ArithmeticError: the value is no number, or beyond those of Decimal.
+        with localcontext(prec=2 * MOST_DIGITS), contextlib.suppress(ArithmeticError):
             number = Decimal(value[:-1] if exponent else value).scaleb(exponent)
             is_short = number.is_finite() and number.adjusted() < MOST_DIGITS
             if is_short and number == number.to_integral_value() and not value.lstrip("-").isdigit():

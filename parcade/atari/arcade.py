@@ -291,7 +291,7 @@ def as_rows(consoles: Any, num_consoles: int) -> np.ndarray | slice:
         except TypeError as error:
             raise ValueError(f"consoles={consoles}: expected a slice of integers") from error
         return consoles
-    rows = np.atleast_1d(_as_array("consoles", consoles))
+    rows = np.atleast_1d(as_array("consoles", consoles))
     if rows.dtype == np.bool_ and rows.shape == (num_consoles,):
         rows = np.flatnonzero(rows)
     if rows.shape == (0,):  # an empty list is an array of floats
@@ -303,7 +303,7 @@ def as_rows(consoles: Any, num_consoles: int) -> np.ndarray | slice:
     return rows
 
 
-def _as_array(name: str, value: Any) -> np.ndarray:
+def as_array(name: str, value: Any) -> np.ndarray:
     """Return a value as an array. Errors: ValueError, with the name."""
     try:
         return np.asarray(value)
@@ -317,7 +317,7 @@ def checked_rows(saved: Any, num_rows: int, machine: engine_cpu.Machine) -> dict
     names = ("version", "md5", *empty)
     if not isinstance(saved, Mapping) or any(name not in saved for name in names):
         raise ValueError(f"saved state: expected the dict of get_state, with {', '.join(names)}")
-    arrays = with_all_words({name: _as_array(name, saved[name]) for name in names})
+    arrays = with_all_words({name: as_array(name, saved[name]) for name in names})
     if arrays["version"].tolist() != VERSION:
         raise ValueError(f"saved state has version {arrays['version']}; expected {VERSION}")
     check_rom(arrays, machine)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import engine_cpu, preprocess
+from ..arcade import as_array
 from ..settings import VectorSettings
 from ..state import (
     DIFFICULTY,
@@ -289,11 +290,7 @@ class DeviceConsoles:
 
 def _integers(name: str, saved: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return a saved array of integers with a shape and type. Errors: ValueError."""
-    try:
-        array = np.asarray(saved)
-    except (TypeError, ValueError, RuntimeError) as error:  # a tensor on a GPU; rows of different lengths
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"saved consoles: {name} cannot be read as an array: {reason}") from error
+    array = as_array(f"saved consoles: {name}", saved)
     if array.shape != shape or array.dtype.kind not in "iub":
         got = None if saved is None else f"{array.dtype} {array.shape}"
         raise ValueError(f"saved consoles: {name} is {got}; expected {dtype} {shape}")
