@@ -68,9 +68,15 @@ class A2C(Algorithm):
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c = self.config
         set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
-        rewards, v_T = self.bootstrap(batch)
-        discounts = batch.discounts(c.gamma, c.reset_at_points)
-        columns = (batch.observations, batch.starts, batch.actions, rewards, discounts, v_T)
+        columns = (
+            batch.observations,
+            batch.starts,
+            batch.actions,
+            self.completed_rewards(batch),
+            batch.discounts(c.gamma, c.reset_at_points),
+            batch.bootstrap_observations,
+            batch.bootstrap_starts,
+        )
         figures = exchange.minimize(self._loss, exchange, batch.initial_policy_state, *columns)
         update_statistics(self.policy, batch.observations, exchange)
         return figures
@@ -84,12 +90,14 @@ class A2C(Algorithm):
         actions: Tensor,
         rewards: Tensor,
         discounts: Tensor,
-        v_T: Tensor,
+        observations_T: Tensor,
+        starts_T: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss and metrics of a complete rollout."""
         c = self.config
         with self.precision.autocast(self.device):
-            scores, values, _ = self.policy(observations, state, starts)
+            scores, values, state_T = self.policy(observations, state, starts)
+        v_T = self.next_values(state_T, observations_T, starts_T)
         advantages = generalized_advantages(rewards, discounts, values.detach(), v_T, c.gae_lambda)
         returns = advantages + values.detach()
         if c.normalize_advantages:

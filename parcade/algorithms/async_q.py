@@ -119,9 +119,10 @@ class AsyncQ(Algorithm):
         """Return targets ``[T, B]`` computed with the target network."""
         c = self.config
         discounts = batch.discounts(c.gamma)
-        rewards, best_T = self.bootstrap(batch, self.target.network)
         if c.method == "n_step":
+            rewards, best_T = self.bootstrap(batch, self.target.network)
             return discounted_returns(rewards, discounts, best_T)  # algorithm S2
+        rewards = self.completed_rewards(batch, self.target.network)
         following = torch.cat([batch.observations[1:], batch.bootstrap_observations[None]])
         with self.precision.autocast(self.device):
             q_tp1 = self.target.network(following).scores

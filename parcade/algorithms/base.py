@@ -103,23 +103,38 @@ class Algorithm:
     def bootstrap(self, batch: Batch, policy: Policy | None = None) -> tuple[Tensor, Tensor]:
         """Compute bootstrap values with the current policy, or with another network given as ``policy``.
 
-        Returns: the batch's rewards ``[T, B]`` with gamma * V(final observation) added to truncated steps,
-        and V(x_T) ``[B]``.
+        Returns: rewards of ``completed_rewards`` ``[T, B]``, and V(x_T) ``[B]``. A loss of complete unrolls
+        reaches the recurrent state before x_T by itself, and calls ``next_values`` instead.
         """
         policy, state = policy or self.policy, None
-        with self.precision.autocast(self.device):
-            if batch.initial_policy_state is not None:
+        if batch.initial_policy_state is not None:
+            with self.precision.autocast(self.device):
                 state = policy(batch.observations, batch.initial_policy_state, batch.starts).state
-            v_T = policy(batch.bootstrap_observations[None], state, batch.bootstrap_starts[None]).values[0]
-            if not len(batch.truncated_at):
-                return batch.rewards, v_T
+        v_T = self.next_values(state, batch.bootstrap_observations, batch.bootstrap_starts, policy)
+        return self.completed_rewards(batch, policy), v_T
+
+    @torch.no_grad()
+    def next_values(
+        self, state: Tensor | None, observations: Tensor, starts: Tensor, policy: Policy | None = None
+    ) -> Tensor:
+        """Compute V ``[B]`` of observations ``[B, ...]`` from the recurrent state before them."""
+        with self.precision.autocast(self.device):
+            return (policy or self.policy)(observations[None], state, starts[None]).values[0]
+
+    @torch.no_grad()
+    def completed_rewards(self, batch: Batch, policy: Policy | None = None) -> Tensor:
+        """Return the rewards ``[T, B]`` of a batch, at truncated steps plus gamma * V(final observation)."""
+        if not len(batch.truncated_at):
+            return batch.rewards
+        policy = policy or self.policy
+        with self.precision.autocast(self.device):
             values = policy(batch.truncated_observations[None], batch.truncated_states).values[0]
         rewards = batch.rewards.clone()
         t, b = batch.truncated_at.unbind(1)
         if getattr(self.config, "reset_at_points", False):
             values = values * (rewards[t, b] == 0)  # the point ends the return
         rewards[t, b] += self.config.gamma * values
-        return rewards, v_T
+        return rewards
 
 
 class TargetNetwork:

@@ -75,34 +75,37 @@ class VTraceLearner(Algorithm):
     def update(self, batch: Batch, exchange: Exchange, progress: float) -> dict[str, Tensor]:
         c = self.config
         set_learning_rate(exchange.optimizer, linear(c.learning_rate, c.final_learning_rate, progress))
-        rewards, v_T = self.bootstrap(batch)
         columns = (
             batch.observations,
             batch.starts,
             batch.actions,
             batch.behaviour_log_prob,
-            rewards,
+            self.completed_rewards(batch),
             batch.discounts(c.gamma),
+            batch.bootstrap_observations,
+            batch.bootstrap_starts,
         )
-        figures = exchange.minimize(self._loss, batch.initial_policy_state, v_T, *columns)
+        figures = exchange.minimize(self._loss, batch.initial_policy_state, *columns)
         update_statistics(self.policy, batch.observations, exchange)
         return figures
 
     def _loss(
         self,
         state: Tensor | None,
-        v_T: Tensor,
         observations: Tensor,
         starts: Tensor,
         actions: Tensor,
         behaviour_log_prob: Tensor,
         rewards: Tensor,
         discounts: Tensor,
+        observations_T: Tensor,
+        starts_T: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss and metrics of a batch of unrolls."""
         c = self.config
         with self.precision.autocast(self.device):
-            scores, values, _ = self.policy(observations, state, starts)
+            scores, values, state_T = self.policy(observations, state, starts)
+        v_T = self.next_values(state_T, observations_T, starts_T)
         log_prob = self.policy.actions.log_prob(scores, actions)
         log_ratios = log_prob.detach() - behaviour_log_prob
         targets, advantages = vtrace_returns(
