@@ -108,7 +108,8 @@ def train(plan: Plan, cell: Cell) -> bool:
 def add(run: Path) -> None:
     """Store the results of a finished run that is one of the plan's trainings, by every protocol that asks.
 
-    Errors: UsageError for a run that is not finished or not planned, or whose result is stored already.
+    Errors: UsageError for a run that is not finished or not planned, whose result is stored already, whose
+    place in ``runs/scores`` another run has, or whose evaluation fails.
     """
     if not is_finished(run):
         raise UsageError(f"{run} is not the directory of a finished run")
@@ -124,12 +125,17 @@ def add(run: Path) -> None:
         if find(plan, cell, [*stored, *training_records(stored)])[0] is not None:
             continue
         folder = folder_of(plan)
-        link = run_of(folder, cell)
-        if not link.exists():
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(run.resolve(), target_is_directory=True)
+        place = run_of(folder, cell)
+        if (place.exists() or place.is_symlink()) and place.resolve() != run.resolve():
+            raise UsageError(
+                f"{place} is another run of this training; remove it, or add it instead of {run}"
+            )
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(run.resolve(), target_is_directory=True)
         if command := next_command(folder, plan, cell):
-            subprocess.run([sys.executable, "-m", "parcade", *command], check=True, cwd=ROOT)
+            if subprocess.run([sys.executable, "-m", "parcade", *command], cwd=ROOT).returncode:
+                raise UsageError(f"parcade {' '.join(command)} failed; its message is above")
         store(folder, plan, cell)
         added.append(cell)
     if added:

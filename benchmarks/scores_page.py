@@ -58,7 +58,7 @@ class Row:
         self.plan, self.game = plan, game
         found = {seed: find(plan, Cell(game, seed), records) for seed in plan.seeds}
         self.complete = {seed: full for seed, (full, _) in found.items() if full is not None}
-        self.shorter = next((short for _, short in found.values() if short is not None), None)
+        self.of_other_length = next((other for _, other in found.values() if other is not None), None)
 
     @property
     def config(self) -> TrainConfig:
@@ -75,14 +75,24 @@ class Row:
         """The score as text: "not run" without one."""
         if self.mean is not None:
             return f"{self.mean:,.1f}"
-        if self.shorter is None:
+        if self.of_other_length is None:
             return NOT_RUN
-        return f"{NOT_RUN} ({self.shorter.score:,.1f} at {steps_of(self.shorter)} million steps)"
+        other = self.of_other_length
+        return f"{NOT_RUN} ({other.score:,.1f} at {steps_of(other)} million steps)"
 
     def seeds(self) -> str:
         """The seeds that were run, of how many."""
         run = f"{len(self.complete)} of {len(self.plan.seeds)}"
         return f"{run} ({', '.join(map(str, self.complete))})" if self.complete else run
+
+    def goal(self, goal: float) -> str:
+        """Return a goal of the mean over seeds, with whether it is reached, and with how few seeds."""
+        if self.mean is None:
+            return f"{goal:,g}"
+        state = "reached" if self.mean >= goal else "missed"
+        if len(self.complete) < len(self.plan.seeds):
+            state += f" with {len(self.complete)} of {len(self.plan.seeds)} seeds"
+        return f"{goal:,g} ({state})"
 
     def provenance(self) -> list[str]:
         """Steps, wall clock, CPU time, commit and machine."""
@@ -112,7 +122,7 @@ def section_blocks(section: Section, records: list[Record]) -> list[Block]:
         published = [
             next((texts[key] for key in keys if key in texts), "-") for texts in section.published.values()
         ]
-        goal = [goal_text(section.goals[row.game], row.mean)] if section.goals else []
+        goal = [row.goal(section.goals[row.game])] if section.goals else []
         table.append([row.game, algorithm, row.score(), row.seeds(), *published, *goal, *row.provenance()])
     blocks: list[Block] = [
         Heading(section.title),
@@ -134,12 +144,6 @@ def commands_of(plans: tuple[Plan, ...]) -> list[Block]:
         games, seeds = ", ".join(plan.games), ", ".join(map(str, plan.seeds))
         blocks += [Text(f"GAME: {games}. SEED: {seeds}."), Text(f"    {' '.join(command)}")]
     return blocks
-
-
-def goal_text(goal: float, mean: float | None) -> str:
-    """Return a goal, with whether the mean over seeds reaches it."""
-    state = "" if mean is None else (" (reached)" if mean >= goal else " (missed)")
-    return f"{goal:,g}{state}"
 
 
 def aggregates_of(rows: list[Row]) -> list[Block]:

@@ -140,14 +140,15 @@ def all_records() -> list[Record]:
 
 
 def is_complete(frames: int, config: TrainConfig, asked: TrainConfig) -> bool:
-    """Return whether a run of ``frames`` with this config is as long as ``asked``."""
+    """Return whether a run of ``frames`` with this config is as long as ``asked``, and no longer."""
     if asked.run.time_limit:
         return config.run.time_limit == asked.run.time_limit
-    return frames >= FEWEST_FRAMES * asked.run.total_frames
+    is_longer = config.run.total_frames > asked.run.total_frames / FEWEST_FRAMES
+    return frames >= FEWEST_FRAMES * asked.run.total_frames and not is_longer
 
 
 def find(plan: Plan, cell: Cell, records: list[Record]) -> tuple[Record | None, Record | None]:
-    """Return a cell's result, and the longest one of a shorter training; each may be None.
+    """Return a cell's result, and one of a training of another length, the longest; each may be None.
 
     A result of another protocol is neither.
     """
@@ -159,8 +160,8 @@ def find(plan: Plan, cell: Cell, records: list[Record]) -> tuple[Record | None, 
         if record.protocol == plan.protocol and training_of(parsed(record.command)) == training
     ]
     complete = [record for record in same if is_complete(record.frames, parsed(record.command), asked)]
-    shorter = [record for record in same if record not in complete]
+    other = [record for record in same if record not in complete]
     return (
         next(iter(complete), None),
-        max(shorter, key=lambda record: record.frames, default=None),
+        max(other, key=lambda record: record.frames, default=None),
     )

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from parcade.cluster.processes import own_record, write_record
 from parcade.errors import UsageError
 from parcade.flags import parse_training
+from parcade.suite.jobs import run_of
 from parcade.suite.plan import Cell, Plan
 from parcade.suite.protocols import protocol_of
 from parcade.train import run_training, start_run
@@ -155,6 +156,28 @@ def test_a_shorter_training_is_shown_as_such_and_counts_nowhere():
     assert row.mean is None and row.score() == "not run (100.0 at 2.00 million steps)"
 
 
+def test_a_longer_training_is_shown_as_such_too():
+    """Its schedules are longer, and it has seen more frames."""
+    longer = result(
+        scores_plan.BEST,
+        BREAKOUT,
+        command=f"{command_of(scores_plan.BEST, BREAKOUT)} --total-frames 200000000",
+        frames=200_000_000,
+    )
+    assert find(scores_plan.BEST, BREAKOUT, [longer]) == (None, longer)
+    row = scores_page.Row(scores_plan.BEST, "breakout", [longer])
+    assert row.mean is None and row.score() == "not run (100.0 at 50.00 million steps)"
+
+
+def test_a_goal_says_with_how_many_of_the_planned_seeds_it_is_reached():
+    one = [result(scores_plan.BEST, BREAKOUT)]
+    row = scores_page.Row(scores_plan.BEST, "breakout", one)
+    assert row.goal(99.5) == "99.5 (reached with 1 of 5 seeds)"
+    every = [result(scores_plan.BEST, Cell("breakout", seed)) for seed in scores_plan.BEST.seeds]
+    assert scores_page.Row(scores_plan.BEST, "breakout", every).goal(470) == "470 (missed)"
+    assert scores_page.Row(scores_plan.BEST, "breakout", []).goal(470) == "470"
+
+
 def test_a_cell_that_was_not_run_says_so_and_the_command_of_its_plan_gives_its_own():
     row = scores_page.Row(scores_plan.BEST, "breakout", [result(scores_plan.BEST, BREAKOUT)])
     assert row.score() == "100.0" and row.seeds() == "1 of 5 (11)"
@@ -206,6 +229,11 @@ def test_missing_cells_are_trained_once_and_a_run_from_elsewhere_is_added(tiny, 
     words = command_of(TINY, Cell("tiny_catch", 1)).split()[2:]
     config = parse_training([*words, "--run-dir", str(elsewhere)])
     run_training(config, start_run(config))
+    place = run_of(scores.folder_of(TINY), Cell("tiny_catch", 1))
+    place.mkdir(parents=True)
+    assert scores.main(["--add", str(elsewhere)]) == 2
+    assert "is another run of this training; remove it" in capfd.readouterr().err
+    place.rmdir()
     assert scores.main(["--add", str(elsewhere)]) == 0
     assert scores.main(["--add", str(elsewhere)]) == 2
     assert "stored already" in capfd.readouterr().err
