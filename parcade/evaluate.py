@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ FIRST_UNSEEN_ENV = 1 << 40
 MAX_ENVS = 8
 
 
-def _group(agent: Agent, num_envs: int, seed: int, **env: Any) -> EnvGroup:
+def _group(agent: Agent, num_envs: int, seed: int, epsilon: float | None, **env: Any) -> EnvGroup:
+    """Return environments of unseen seeds; ``epsilon`` replaces that of an agent that learned Q values."""
     console_seeds, noise_keys = env_seeds(seed, FIRST_UNSEEN_ENV, num_envs)
     group = EnvGroup(
         agent.make_env(num_envs, **env),
@@ -47,6 +49,9 @@ def _group(agent: Agent, num_envs: int, seed: int, **env: Any) -> EnvGroup:
         timer=Timer(),
     )
     group.start(agent.policy)
+    if epsilon is None or agent.policy.head != "q":
+        epsilon = float(agent.policy.epsilon)
+    group.epsilon = torch.full((num_envs,), epsilon)
     return group
 
 
@@ -68,7 +73,7 @@ def evaluate(
 
     Every environment plays a fixed number of episodes, so that short episodes are not over-represented. The
     result holds the scores ``[episodes]``, ordered by environment, then episode; their mean, median, standard
-    deviation, minimum and maximum; and the mean number of steps.
+    deviation (of exactly these scores), minimum and maximum; and the mean number of steps.
     Errors: UsageError when episodes is below 1, seed below 0 or epsilon no probability.
     """
     episodes, seed = whole("episodes", episodes, 1), whole("seed", seed, 0)
@@ -77,10 +82,8 @@ def evaluate(
     num_envs = min(episodes, MAX_ENVS)
     share = np.full(num_envs, episodes // num_envs)
     share[: episodes % num_envs] += 1
-    if epsilon is None or agent.policy.head != "q":
-        epsilon = float(agent.policy.epsilon)
-    group = _group(agent, num_envs, seed, **env)
-    group.epsilon = torch.full((num_envs,), epsilon)
+    group = _group(agent, num_envs, seed, epsilon, **env)
+    epsilon = float(group.epsilon[0])
     finished: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
     try:
         while any(len(games) < wanted for games, wanted in zip(finished, share, strict=True)):
@@ -134,16 +137,16 @@ def require_screen(agent: Agent) -> None:
 
 
 def played_frames(
-    agent: Agent, *, seed: int = 0, greedy: bool = False
+    agent: Agent, *, seed: int = 0, greedy: bool = False, epsilon: float | None = None, **env: Any
 ) -> Iterator[tuple[np.ndarray, float, bool]]:
     """Play episodes and yield, per step, a colour frame, the score so far and whether the episode ended.
 
-    Frames are ``[210, 160, 3]`` uint8. They come from a second console with the same seeds and actions, so
-    that they do not depend on the agent's observations.
+    The agent plays as in ``evaluate``. Frames are ``[210, 160, 3]`` uint8. They come from a second console
+    with the same seeds and actions, so that they do not depend on the agent's observations.
     """
     config = agent.config
-    group = _group(agent, 1, seed)
-    shown = make_vec(config.game, 1, config.run.backend, settings=in_colour(config.env))
+    group = _group(agent, 1, seed, epsilon, **env)
+    shown = make_vec(config.game, 1, config.run.backend, settings=in_colour(replace(config.env, **env)))
     picture, _ = shown.reset(seed=group.console_seeds)
     yield picture[0, 0], 0.0, False
     try:
@@ -160,12 +163,11 @@ def played_frames(
         shown.close()
 
 
-def record_video(
-    agent: Agent, path: Path, *, games: int = 1, seed: int = 0, greedy: bool = False
-) -> list[float]:
+def record_video(agent: Agent, path: Path, *, games: int = 1, **play: Any) -> list[float]:
     """Record complete episodes as an MP4 file and return their scores.
 
-    The video is H.264 at twice the console's resolution and plays in real time.
+    ``play``: how the agent plays, as for ``played_frames``. The video is H.264 at twice the console's
+    resolution and plays in real time.
     Errors: UsageError when the file cannot be written.
     """
     import imageio_ffmpeg
@@ -185,7 +187,7 @@ def record_video(
     try:
         with (
             contextlib.closing(writer),
-            contextlib.closing(played_frames(agent, seed=seed, greedy=greedy)) as played,
+            contextlib.closing(played_frames(agent, **play)) as played,
         ):
             writer.send(None)
             for picture, score, ended in played:

@@ -110,7 +110,6 @@ def test_eval_from_the_states_of_a_recording_says_which_recording(pong_run, tmp_
     for flags, says in (
         (starts[:2], "protocol recorded-starts needs a recording; add --start-states FILE"),
         (["--protocol", "null-op", *starts[2:]], "protocol null-op has its own starts"),
-        ([*starts, "--video", "x.mp4"], "leave out --video or --start-states"),
         (["--start-states", str(tmp_path / "none.json")], "there is no file"),
     ):
         assert main(["eval", str(pong_run), *flags]) == 2
@@ -135,11 +134,27 @@ def test_an_agent_of_ram_is_trained_and_seen_in_colour_in_a_mode_of_its_own(tmp_
 
 
 def test_eval_plays_the_same_games_for_the_same_seed(pong_run, capsys):
-    scores = []
+    """Of complete games: all that the run's frame limit cuts have the same length."""
+    played = []
     for seed in ("5", "5", "6"):
-        assert main(["eval", str(pong_run), "--episodes", "1", "--seed", seed, "--json"]) == 0
-        scores.append(json.loads(capsys.readouterr().out)["steps_mean"])
-    assert scores[0] == scores[1]
+        flags = ["--episodes", "3", "--protocol", "null-op", "--seed", seed, "--json"]
+        assert main(["eval", str(pong_run), *flags]) == 0
+        result = json.loads(capsys.readouterr().out)
+        played.append((result["scores"], result["steps_mean"]))
+    assert played[0] == played[1] != played[2]
+
+
+def test_a_video_is_played_by_the_rules_of_the_scores(pong_run, tmp_path, capsys):
+    import imageio_ffmpeg
+
+    video = tmp_path / "out.mp4"
+    flags = ["--episodes", "1", "--protocol", "greedy-30min", "--video", str(video)]
+    assert main(["eval", str(pong_run), *flags]) == 0
+    result = json.loads((pong_run / "eval.json").read_text())
+    (score,) = result["scores"]
+    assert f"video of an episode with score {score:g}: {video}" in capsys.readouterr().out
+    frames = imageio_ffmpeg.count_frames_and_secs(str(video))[0]
+    assert frames == result["steps_mean"] + 1 > 101, "the run's own frame limit is 100 steps"
 
 
 def test_a_video_that_cannot_be_made_is_refused_before_playing(pong_run, capsys):

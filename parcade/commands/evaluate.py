@@ -49,7 +49,7 @@ class EvalFlags:
     greedy: bool = False
     """Always take the likeliest action instead of sampling from the policy."""
     video: str = ""
-    """Also record one episode as an MP4 file at this path."""
+    """Also record one episode, played by the same rules, as an MP4 file at this path."""
     json: bool = False
     """Print the result as JSON."""
     out: str = ""
@@ -58,8 +58,6 @@ class EvalFlags:
     def __post_init__(self) -> None:
         _check(self.seed, self.episodes)
         check_output_file("out", self.out)
-        if self.start_states and self.video:
-            raise UsageError("a video shows the starts of the training; leave out --video or --start-states")
 
 
 def _check_protocol(rules: Protocol, start_states: str) -> None:
@@ -107,14 +105,13 @@ def evaluate(arguments: list[str]) -> int:
         recording = _recording_of(agent, flags.start_states)
     if flags.video:
         check_video(agent, Path(flags.video))
-    result = _play(
-        agent,
-        episodes,
-        seed=flags.seed,
-        greedy=flags.greedy or bool(rules and rules.greedy),
-        epsilon=rules.epsilon if rules else None,
+    play = {
+        "seed": flags.seed,
+        "greedy": flags.greedy or bool(rules and rules.greedy),
+        "epsilon": rules.epsilon if rules else None,
         **env,
-    )
+    }
+    result = _play(agent, episodes, **play)
     result["protocol"] = flags.protocol or None
     result["start_states_sha256"] = recording and recording.checksum
     try:  # a reader that closes the pipe ends the printing, so files come first
@@ -122,7 +119,7 @@ def evaluate(arguments: list[str]) -> int:
     finally:
         _show(flags, result)
     if flags.video:
-        scores = record_video(agent, Path(flags.video), seed=flags.seed, greedy=flags.greedy)
+        scores = record_video(agent, Path(flags.video), **play)
         if not flags.json:
             print(f"video of an episode with score {scores[0]:g}: {flags.video}")
     return 0
