@@ -279,9 +279,13 @@ def load_optimizer_state(
 ) -> None:
     """Restore a state returned by ``optimizer_state``.
 
-    Existing tensors are overwritten in place, because a captured step refers to their addresses.
+    Existing tensors are overwritten in place, because a captured step refers to their addresses. Those that
+    were not saved, because the first step had not been taken, become zero: moments and counts start there.
     """
     state, on_device = optimizer.state[parameter], optimizer.param_groups[0].get("capturable", False)
+    for name in state.keys() - saved.keys():
+        if isinstance(state[name], Tensor):
+            state[name].zero_()
     for name, value in saved.items():
         if name in state and isinstance(state[name], Tensor):
             state[name].copy_(value)

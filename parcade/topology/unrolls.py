@@ -41,6 +41,8 @@ class Unrolls(Driver):
 
     def begin(self) -> None:
         super().begin()
+        # Without a snapshot, learners that are all lost would begin with other weights than one that lives.
+        self.snapshot = self.states(self.of_role("learner")[:1])["learner-0"]
         self.publish()
         self.players.idle = self.of_role("actor")
 
@@ -108,36 +110,39 @@ class Unrolls(Driver):
             for i, learner in enumerate(learners)
         ]
         notes = [self.answer(each) for each in calls]
-        if None not in notes and self.count > 1:
-            gradients = [each.data for each in calls]
-            applied = [self.answer(learner.start("apply", *gradients)) for learner in learners]
-            if None in applied:
-                self._replace(applied, learners)
-            if not any(applied):
-                return None
-            notes[0]["version"] = max(note["version"] for note in applied if note is not None)
-        elif None in notes:
+        if None in notes:
             self._replace(notes, learners)
             return None
+        if self.count > 1:
+            gradients = [each.data for each in calls]
+            applied = [self.answer(learner.start("apply", *gradients)) for learner in learners]
+            if None in applied and not self._replace(applied, learners):
+                return None
+            notes[0]["version"] = max(note["version"] for note in applied if note is not None)
         self.updates = notes[0]["version"]
         return {name: float(np.mean([n["metrics"][name] for n in notes])) for name in notes[0]["metrics"]}
 
-    def _replace(self, notes: list[dict[str, Any] | None], learners: list[Part]) -> None:
-        """Restart dead learners from the state of a living one, or all from the last snapshot if all died."""
+    def _replace(self, notes: list[dict[str, Any] | None], learners: list[Part]) -> bool:
+        """Restart dead learners from the state of a living one, or all from the last snapshot if all died.
+
+        Every learner has the same state afterwards. Return False when it is the snapshot's.
+        """
         alive = [learner for learner, note in zip(learners, notes, strict=True) if note is not None]
-        state = self.snapshot
-        if alive:
+        state = None
+        while alive and state is None:
             try:
-                state = self.states(alive[:1])[alive[0].name]
-            except PartLost:  # it died as well
-                alive = []
-        if not alive:
+                (state,) = self.states(alive[:1]).values()
+            except PartLost as error:  # it died as well
+                self.note_loss(str(error))
+                del alive[0]
+        if state is None:
             self.tally.rollbacks += 1
-        for learner, note in zip(learners, notes, strict=True):
-            if note is None or not alive:
+        for learner in learners:
+            if learner not in alive:
                 self.begin_part(learner)
-                if state is not None:
-                    self.insist(learner, "set_state", self.lives[learner.name], state)
+                restored = self.snapshot if state is None else state
+                self.insist(learner, "set_state", self.lives[learner.name], restored)
+        return state is not None
 
     def _gauge(self) -> None:
         self.tally.gauge("queue/depth", len(self.queue.waiting))

@@ -319,6 +319,48 @@ def test_an_update_whose_second_half_is_lost_with_every_learner_is_made_again(tm
     assert len(calls) == 4 and driver.tally.rollbacks == 1 and np.isfinite(list(metrics.values())).all()
 
 
+def assert_equal_learners(driver):
+    states = [learner.thing.get_state()[1] for learner in driver.of_role("learner")]
+    for other in states[1:]:
+        assert states[0].keys() == other.keys()
+        assert all(np.array_equal(states[0][name], other[name]) for name in states[0])
+
+
+@pytest.mark.parametrize("stage", ["gradient", "apply"])
+def test_learners_stay_equal_when_the_one_asked_for_its_state_dies_as_well(tmp_path, monkeypatch, stage):
+    driver = begun(config_for(tmp_path, "impala", num_envs=6, topology={"num_learners": 3, "num_actors": 3}))
+    dying, method = [driver.parts["learner-0"], driver.parts["learner-1"]], getattr(Learner, stage)
+    get_state = Learner.get_state
+
+    def dies(part):
+        part.thing = Learner(driver.description, driver.of_role("learner").index(part), 3)
+        return {"life": None}, None
+
+    def called(self, *arguments):
+        return dies(dying[0]) if self is dying[0].thing and self.life == 1 else method(self, *arguments)
+
+    def asked(self):
+        return dies(dying[1]) if self is dying[1].thing and self.life == 1 else get_state(self)
+
+    monkeypatch.setattr(Learner, stage, called)
+    monkeypatch.setattr(Learner, "get_state", asked)
+    updates = driver.updates
+    driver.advance(0.0)
+    assert driver.updates == updates + 1 and driver.tally.rollbacks == 0 and driver.tally.restarts == 2
+    assert_equal_learners(driver)
+
+
+def test_learners_that_are_all_lost_before_the_first_snapshot_return_to_the_start_together(tmp_path):
+    driver = begun(config_for(tmp_path, "impala", num_envs=6, topology={"num_learners": 3, "num_actors": 3}))
+    for index, learner in enumerate(driver.of_role("learner")):
+        if index < 2:
+            learner.thing = Learner(driver.description, index, 3)
+        learner.thing.life = None  # the process of the last one has kept its weights and its optimiser
+    driver.advance(0.0)
+    assert driver.updates == 1 and driver.tally.rollbacks == 1
+    assert_equal_learners(driver)
+
+
 @pytest.mark.parametrize(("algorithm", "hyper"), [("apex", {}), ("gorila", {"bundled": False})])
 def test_a_sample_of_a_shard_that_was_born_anew_holds_nobody_up(tmp_path, algorithm, hyper):
     topology = {"num_replay_shards": 2, "num_actors": 2}
