@@ -101,6 +101,7 @@ class TopologyCheckpointer:
         driver.epoch = plan.get("epoch", 0)
         if "actors" in plan:
             driver.scale_actors(plan["actors"])
+            driver.lives = dict(plan["lives"])  # the actors just added have begun, which counted another life
         for name, handle in driver.parts.items():
             driver.restore_part(handle, part_of(arrays, f"parts.{name}."))
         dropped = driver.tally.cut_games

@@ -407,6 +407,35 @@ def test_a_resumed_run_ends_bit_identical(tmp_path, case, monkeypatch):
         assert state["progress"][name] == other_state["progress"][name], name
 
 
+@pytest.mark.parametrize("algorithm", ["impala", "ga3c"])
+def test_a_resumed_run_with_added_actors_goes_on_bit_identical(tmp_path, algorithm):
+    config = config_for(tmp_path, algorithm, num_envs=4, unroll_length=5, topology={"num_actors": 2})
+    run, driver = start_run(config), make_driver(config, SerialEngine())
+    driver.begin()
+
+    def advance(driver):
+        for _ in range(10):
+            driver.advance(0.0)
+
+    def checkpointer(driver):
+        return TopologyCheckpointer(
+            config, run, driver, Progress(config.run.total_frames, ()), say=lambda line: None
+        )
+
+    advance(driver)
+    driver.scale_actors(3)
+    advance(driver)
+    assert checkpointer(driver).save() == ""
+    resumed = make_driver(config, SerialEngine())
+    checkpointer(resumed).restore()
+    assert resumed.lives == driver.lives
+    for each in (driver, resumed):
+        advance(each)
+    assert resumed.updates == driver.updates
+    weights, again = driver.weights()[1], resumed.weights()[1]
+    assert all(np.array_equal(weights[name], again[name]) for name in weights)
+
+
 def test_another_machine_is_warned_about(tmp_path, capsys, monkeypatch):
     train(config_for(tmp_path, "impala", num_envs=8, frames=512))
     run_training(config_for(tmp_path, "impala", num_envs=8, frames=1024), tmp_path, resume=True)
