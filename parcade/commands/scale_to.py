@@ -8,9 +8,6 @@ from typing import Annotated
 
 from parcade.errors import UsageError
 
-MOST_ACTORS = 10_000
-"""A typing error beyond this would fill the memory of the run's host."""
-
 
 @dataclass(frozen=True)
 class ScaleToFlags:
@@ -31,7 +28,7 @@ def scale_to(arguments: list[str]) -> int:
     from parcade.config.sizes import check_actors
     from parcade.files.run_directory import write_json
     from parcade.flags import parse
-    from parcade.topology.run import SCALE_FILE
+    from parcade.topology.run import MOST_ACTORS, SCALE_FILE
 
     flags = parse(ScaleToFlags, arguments, prog="parcade scale-to")
     run = Path(flags.run)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
+import reprlib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from parcade.doctor.start import warn_at_start
 from parcade.envs.games import score_milestones
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
+from parcade.files.reading import fits, read_object
 from parcade.machine.facts import usable_cores
 from parcade.machine.threads import set_part_threads
 from parcade.machine.timing import START_OF_PROCESS, Moment, Timer
@@ -44,6 +45,8 @@ DRIVERS: dict[str, type[Driver]] = {
 
 # ``parcade scale-to`` writes the wanted number of actors to this file in the run directory.
 SCALE_FILE = "actors.json"
+# A typing error beyond this would fill the memory of the run's host.
+MOST_ACTORS = 10_000
 
 
 class DriverExchange(Exchange):
@@ -148,10 +151,15 @@ def run_topology(
 def scale(run: Path, driver: Driver, say: Any) -> None:
     """Apply a request of ``parcade scale-to``. A request that does not fit is reported and ignored."""
     path = run / SCALE_FILE
-    if path.exists():
-        wanted = int(json.loads(path.read_text())["actors"])
-        path.unlink()
+    if path.is_file():
+        wanted = read_object(path).get("actors")
+        path.unlink(missing_ok=True)
         try:
+            if not (fits(wanted, int) and 1 <= wanted <= MOST_ACTORS):
+                got = reprlib.repr(wanted)
+                raise UsageError(
+                    f"{SCALE_FILE}: actors is {got}, expected a number from 1 to {MOST_ACTORS:,}"
+                )
             driver.scale_actors(wanted)
         except UsageError as error:
             say(f"warning: {error}; the number of actors stays the same")

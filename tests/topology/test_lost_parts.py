@@ -446,3 +446,35 @@ def test_more_actors_than_there_is_room_for_leave_the_run_as_it_is(tmp_path, mon
     assert said == ["warning: 7 more actor(s) reserve too much; the number of actors stays the same"]
     assert len(driver.of_role("actor")) == 2 and not (run / SCALE_FILE).exists()
     driver.advance(0.0)
+
+
+BAD_REQUESTS = {
+    "{}": "None",
+    "[3]": "None",
+    '{"actors": 3': "None",
+    '{"actors": true}': "True",
+    '{"actors": 2.5}': "2.5",
+    '{"actors": "3"}': "'3'",
+    '{"actors": 0}': "0",
+    '{"actors": 10001}': "10001",
+}
+
+
+@pytest.mark.parametrize("request_text", BAD_REQUESTS)
+def test_a_malformed_request_for_actors_is_reported_and_ignored(tmp_path, request_text):
+    driver = begun(config_for(tmp_path, "impala", num_envs=4), turns=0)
+    (tmp_path / SCALE_FILE).write_text(request_text)
+    said = []
+    scale(tmp_path, driver, said.append)
+    assert said == [
+        f"warning: actors.json: actors is {BAD_REQUESTS[request_text]}, expected a number from 1 to 10,000; "
+        "the number of actors stays the same"
+    ]
+    assert len(driver.of_role("actor")) == 2 and not (tmp_path / SCALE_FILE).exists()
+
+
+def test_a_request_for_actors_that_is_no_file_is_left(tmp_path):
+    driver = begun(config_for(tmp_path, "impala", num_envs=4), turns=0)
+    (tmp_path / SCALE_FILE).mkdir()
+    scale(tmp_path, driver, pytest.fail)
+    assert len(driver.of_role("actor")) == 2
