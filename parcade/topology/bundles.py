@@ -54,6 +54,9 @@ class Bundles(ServerDriver):
         return self.learner_answered(done.part, note)
 
     def pause(self) -> None:
+        self.pause_learners()
+
+    def pause_learners(self) -> None:
         if not self.engine.is_remote:
             return
         waiting, self.turns = self.turns, []

@@ -216,6 +216,13 @@ class Replayed(Driver):
             return
         for pending in self.players.calls:
             self._played(pending)
+        self.pause_learners()
+        self._store_all()
+
+    def pause_learners(self) -> None:
+        """Wait for running updates. Actors continue to play: they never use the learners or their server."""
+        if not self.engine.is_remote:
+            return
         learning, self.learning = self.learning, []
         for each in learning:
             note = self.answer(each.call)
@@ -225,7 +232,6 @@ class Replayed(Driver):
             self.take_last_answer(each.call.part, note)
             if note is not None and "server_lost" not in note:
                 self._count_update(each)
-        self._store_all()
 
     # --- adding and removing actors, saving and resuming ----------------------------------------------------
 

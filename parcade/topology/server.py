@@ -18,7 +18,7 @@ RECOVERIES = 10
 
 
 class ServerDriver(Driver):
-    """Makes shards and learners. A subclass tracks the learners' calls; its ``pause`` waits for all of them.
+    """Makes shards and learners. A subclass tracks the learners' calls, for which ``pause_learners`` waits.
 
     When a shard is lost, all shards roll back to the last snapshot. Snapshots are taken while no push is in
     flight, so all shards have the same version. ``epoch`` counts the rollbacks; shards refuse pushes from
@@ -65,6 +65,10 @@ class ServerDriver(Driver):
         elif note["epoch"] != self.epoch:
             raise PartLost(part.name, "restarted")
 
+    def pause_learners(self) -> None:
+        """Wait for the learners' running calls, so that no push is in flight. Actors continue to play."""
+        raise NotImplementedError
+
     def take_snapshot(self) -> None:
         """Store the state of all shards. No push may be in flight. Errors: PartLost."""
         self.snapshots = list(self.states(self.of_role("shard")).values())
@@ -73,7 +77,7 @@ class ServerDriver(Driver):
     def snapshot_if_due(self) -> None:
         """Take a snapshot when one is due."""
         if self.snapshot_is_due:
-            self.pause()
+            self.pause_learners()
             try:
                 self.take_snapshot()
             except PartLost:
@@ -81,7 +85,7 @@ class ServerDriver(Driver):
 
     def recover_server(self) -> None:
         """After the loss of a shard, restart all shards and learners from the last snapshot."""
-        self.pause()
+        self.pause_learners()
         self.tally.rollbacks += 1
         for _ in range(RECOVERIES):
             self.epoch += 1

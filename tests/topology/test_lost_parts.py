@@ -412,6 +412,29 @@ def test_weights_are_handed_out_anew_after_the_server_went_back(tmp_path):
     assert driver.players.version == snapshot
 
 
+@pytest.mark.parametrize("cause", ["snapshot", "loss of a shard"])
+def test_actors_play_on_while_the_learners_wait_for_the_server(tmp_path, monkeypatch, cause):
+    monkeypatch.setattr(SerialEngine, "is_remote", True)
+    topology = {"num_actors": 2, "num_learners": 2}
+    hyper = {"num_envs": 4, "bundled": False, "unroll_length": 4, **REPLAY}
+    driver = begun(config_for(tmp_path, "gorila", topology=topology, **hyper), turns=20)
+    while not (driver.players.playing and driver.learning):
+        driver.advance(0.0)
+    playing, steps = driver.players.calls, [actor.thing.group.steps for actor in driver.of_role("actor")]
+    if cause == "snapshot":
+        driver.snapshots, driver._snapshot_at = [], -np.inf
+        driver.snapshot_if_due()
+        assert len(driver.snapshots) == len(driver.of_role("shard")) and driver.tally.rollbacks == 0
+    else:
+        driver.recover_server()
+    assert driver.players.calls == playing and not driver.learning
+    assert [actor.thing.group.steps for actor in driver.of_role("actor")] == steps
+    for _ in range(20):
+        driver.advance(0.0)
+    driver.pause()
+    assert not driver.players.calls and not driver.learning and not driver.storing
+
+
 def test_an_actor_that_is_begun_again_counts_fresh_games(tmp_path):
     driver = begun(config_for(tmp_path, "impala", num_envs=4, unroll_length=3))
     assert driver.tally.reset_frames == 0  # tiny_catch plays none
