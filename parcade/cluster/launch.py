@@ -7,10 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from parcade.cluster import mpi
+from parcade.cluster import mpi, watchdog
 from parcade.cluster.heartbeat import LAUNCHER_VARIABLE
 from parcade.cluster.hosts import Host, interface_name
 from parcade.cluster.processes import (
@@ -26,7 +26,7 @@ from parcade.cluster.stacks import render, stacks
 from parcade.cluster.watchdog import Watch, beat_seconds
 from parcade.errors import UsageError
 
-# How long ranks may take to finish their iteration and write a checkpoint after a stop request.
+# How long ranks may take to finish their iteration after a stop request, and to end after a checkpoint.
 STOP_GRACE_SECONDS = 60
 # How far a job may overrun its own time limit before the parent ends it.
 LIMIT_GRACE_SECONDS = 120
@@ -99,7 +99,7 @@ def run_ranks(job: Job) -> int:
 
     On Ctrl-C, SIGTERM or a closed terminal, the stop file asks the ranks to finish their iteration and save.
     A job that does not stop in time, overruns its time limit or hangs (``watchdog``) is ended after its
-    stacks are printed.
+    stacks are printed. While it writes a checkpoint, it has as much more time as the watchdog allows.
     """
     clear_records(job.run)
     environment = mpi.rank_environment(job.threads_per_rank) | {
@@ -145,11 +145,37 @@ def run_ranks(job: Job) -> int:
         (job.run / STOP_FILE).unlink(missing_ok=True)
 
 
+@dataclass
+class _Deadline:
+    """The time by which a job must have ended. A checkpoint that is being written postpones it."""
+
+    watch: Watch
+    since: float
+    """The time from which the message counts."""
+    at: float
+    latest: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.latest = self.at + max(self.watch.hang_seconds, watchdog.START_SECONDS)
+
+    def overrun(self, now: float) -> float | None:
+        """Return the seconds since the start of the count if the deadline has passed, otherwise None."""
+        if now <= self.at:
+            return None
+        if now < self.latest and self.watch.is_saving():
+            self.at = min(now + STOP_GRACE_SECONDS, self.latest)
+            return None
+        return now - self.since
+
+
 def _wait(process: subprocess.Popen, job: Job, asked: list[int]) -> str | None:
     """Wait for the launcher. Return None when it has ended, otherwise the reason to end it."""
     watch = Watch(job.run, job.ranks, job.hang_seconds)
-    started = time.monotonic()
-    next_look, stop_by = started, None
+    started = next_look = time.monotonic()
+    stop, limit = None, None
+    if job.time_limit_seconds is not None:
+        limit_at = started + job.time_limit_seconds
+        limit = _Deadline(watch, since=limit_at, at=limit_at + LIMIT_GRACE_SECONDS)
     while True:
         try:
             process.wait(timeout=POLL_SECONDS)
@@ -157,17 +183,14 @@ def _wait(process: subprocess.Popen, job: Job, asked: list[int]) -> str | None:
         except subprocess.TimeoutExpired:
             pass
         now = time.monotonic()
-        if asked and stop_by is None:
-            stop_by = now + STOP_GRACE_SECONDS
-        if (
-            job.time_limit_seconds is not None
-            and now - started > job.time_limit_seconds + LIMIT_GRACE_SECONDS
-        ):
-            return f"the job overran its time limit by {LIMIT_GRACE_SECONDS} s"
+        if asked and stop is None:
+            stop = _Deadline(watch, since=now, at=now + STOP_GRACE_SECONDS)
+        if limit is not None and (seconds := limit.overrun(now)) is not None:
+            return f"the job overran its time limit by {seconds:.0f} s"
         if len(asked) > 1:
             return "interrupted twice"
-        if stop_by is not None and now > stop_by:
-            return f"the job did not stop within {STOP_GRACE_SECONDS} s"
+        if stop is not None and (seconds := stop.overrun(now)) is not None:
+            return f"the job did not stop within {seconds:.0f} s"
         if now >= next_look:
             next_look = now + beat_seconds(job.hang_seconds)
             hang = watch.hang()

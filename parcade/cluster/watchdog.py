@@ -20,6 +20,9 @@ from parcade.cluster.processes import ProcessRecord, read_records
 START_SECONDS = 600.0
 # Minimum time limit for MPI to shut down after every rank has finished.
 END_SECONDS = 60.0
+# A process that has sent no heartbeat for this long is not known to make progress. Its record may be late by
+# much more than a beat on a disk that takes a large checkpoint.
+SILENT_SECONDS = 30.0
 # A time limit that means never, where a number is required.
 NEVER_SECONDS = 86_400.0
 
@@ -77,6 +80,15 @@ class Watch:
         return [
             Sight(record, now - beat_at, now - moved_at) for record, beat_at, moved_at in self._seen.values()
         ]
+
+    def is_saving(self) -> bool:
+        """Return whether a process that still sends heartbeats is writing a checkpoint."""
+        return any(
+            sight.record.scope == "checkpoint"
+            and sight.record.is_at_work
+            and sight.silent_seconds < SILENT_SECONDS
+            for sight in self.look()
+        )
 
     def hang(self) -> str | None:
         """Return one line that says who hangs, where and for how long; None if the job makes progress."""

@@ -29,7 +29,8 @@ END_SECONDS = STOP_GRACE_SECONDS + 30
 """Time for a command to end.
 
 A launcher first gives its ranks a grace period, then ends them. If it were killed before that, its ranks
-would survive, because they are not in its process group.
+would survive, because they are not in its process group. A launcher whose ranks write a checkpoint waits
+longer, but the recording does not: it deletes the run directory anyway, and ends the ranks itself.
 """
 
 

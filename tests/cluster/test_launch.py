@@ -1,7 +1,12 @@
 """How a launched job is judged, with a stand-in for mpiexec."""
 
+import dataclasses
 import errno
+import itertools
+import signal
+import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -93,3 +98,63 @@ def test_a_launcher_that_does_not_come_down_costs_nothing_of_a_job_whose_ranks_a
 def test_a_launcher_that_hangs_before_a_rank_is_through_has_failed(job, capfd):
     assert job(None, True, False) == 1
     assert "rank 0 ended while the others wait" in capfd.readouterr().err
+
+
+@pytest.fixture
+def waited_for(tmp_path, monkeypatch):
+    """Waits for a launcher that sleeps and is to end after 0.3 s. Its rank is in a scope and may be silent.
+
+    Returns the reason to end the launcher, None when it ended itself. A checkpoint may take ten seconds.
+    """
+    monkeypatch.setattr(launch, "STOP_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(launch, "LIMIT_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(launch, "beat_seconds", lambda hang_seconds: 0.1)
+    monkeypatch.setattr(watchdog, "START_SECONDS", 10.0)
+    monkeypatch.setattr(watchdog, "SILENT_SECONDS", 1.5)
+
+    def wait(cause, scope, sleeps, *, beats=True):
+        launch.clear_records(tmp_path)
+        record = dataclasses.replace(own_record("rank", 0), scope=scope, begun=True)
+        write_record(tmp_path, record)
+        left = threading.Event()
+
+        def beat():
+            for number in itertools.count(1):
+                if left.wait(0.1):
+                    return
+                write_record(tmp_path, dataclasses.replace(record, beat=number))
+
+        thread = threading.Thread(target=beat)
+        if beats:
+            thread.start()
+        process = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({sleeps})"])
+        try:
+            job = Job([], 1, tmp_path, 1, time_limit_seconds=0.0 if cause == "limit" else None)
+            return launch._wait(process, job, [signal.SIGTERM] if cause == "stop" else [])
+        finally:
+            left.set()
+            process.kill()
+            process.wait()
+            if beats:
+                thread.join()
+
+    return wait
+
+
+REASONS = {"stop": "the job did not stop within", "limit": "the job overran its time limit by"}
+
+
+@pytest.mark.parametrize("cause", REASONS)
+def test_a_job_that_writes_a_checkpoint_is_not_ended_meanwhile(waited_for, cause):
+    assert waited_for(cause, "checkpoint", sleeps=2) is None
+
+
+@pytest.mark.parametrize("cause", REASONS)
+@pytest.mark.parametrize(
+    "scope", ["learn", "checkpoint without a heartbeat", "checkpoint that takes too long"]
+)
+def test_a_job_that_does_not_end_is_ended(waited_for, monkeypatch, cause, scope):
+    if scope.endswith("too long"):
+        monkeypatch.setattr(watchdog, "START_SECONDS", 0.5)
+    reason = waited_for(cause, scope.split()[0], sleeps=100, beats="without" not in scope)
+    assert reason.startswith(REASONS[cause])
