@@ -41,7 +41,7 @@ from parcade.fit_settings import Device, FitConfig, Place, check_fit, check_same
 from parcade.machine.device_timing import attach_device_clock, device_seconds
 from parcade.machine.devices import check_gpu, free_device_memory, is_stand_in, torch_device
 from parcade.machine.facts import commit, machine
-from parcade.machine.threads import set_threads, threads_asked_for
+from parcade.machine.threads import check_threads, set_threads, threads_asked_for
 from parcade.machine.timing import Timer
 from parcade.profile.recorder import recorder_from_environment
 
@@ -90,11 +90,13 @@ def connect(
     transfers GPU tensors. Also sizes torch's thread pool: to ``OMP_NUM_THREADS`` if set, otherwise to an even
     share of the cores. Under mpiexec, an exception that ends one rank's program from now on ends all ranks.
 
-    Errors: UsageError for a missing launcher or GPU, or for more ranks than GPUs on a host.
+    Errors: UsageError for a missing launcher or GPU, for more ranks than GPUs on a host, or for an
+    ``OMP_NUM_THREADS`` far above the number of cores.
     """
     for name, value, known in (("engine", engine, Engine), ("device", device, Device)):
         if value not in get_args(known):
             raise UsageError(f"{name}={value!r}; expected one of {', '.join(get_args(known))}")
+    check_threads("OMP_NUM_THREADS", threads_asked_for())
     if device == "cuda":
         check_gpu("device 'cuda'")
     if engine == "auto":
@@ -134,6 +136,10 @@ def _connected_exchange(
     )
 
 
+# Said at once: an epoch may take hours.
+STOPPING = "stopping after this epoch; Ctrl-C again ends at once"
+
+
 def fit(
     module: nn.Module,
     dataset: Dataset,
@@ -165,7 +171,7 @@ def fit(
     datasets or settings; RuntimeError when the ranks' parameters differ at the end.
     """
     check_fit(module, dataset, config, exchange)
-    check_same(module, dataset, config, exchange)
+    check_same(module, dataset, config, exchange, has_run=run is not None)
     if run is not None:
         run = Path(run)
         if (run / "config.json").exists():
@@ -177,7 +183,7 @@ def fit(
         mpi.aborting_on_exit() if exchange.world_size > 1 else contextlib.nullcontext(),
         _registered(run, config, exchange) if run else contextlib.nullcontext(),
     ):
-        with StopRequest(run) as stop:
+        with StopRequest(run, STOPPING if exchange.rank == 0 else "") as stop:
             done = _Fitting(module, dataset, loss, config, exchange, evaluate, run, say, stop).run_epochs()
         _share_buffers(module, exchange)
         exchange.check_parameters()

@@ -87,7 +87,9 @@ def check_fit(module: nn.Module, dataset: Dataset, config: FitConfig, exchange: 
         )
 
 
-def check_same(module: nn.Module, dataset: Any, config: FitConfig, exchange: Exchange) -> None:
+def check_same(
+    module: nn.Module, dataset: Any, config: FitConfig, exchange: Exchange, *, has_run: bool
+) -> None:
     """Check what all ranks must share, or their collective calls would not match. Errors: UsageError."""
     own = {
         "len(dataset)": len(dataset),
@@ -95,6 +97,10 @@ def check_same(module: nn.Module, dataset: Any, config: FitConfig, exchange: Exc
         "epochs": config.epochs,
         "evaluate_every": config.evaluate_every,
         "seed": config.seed,
+        "max_grad_norm (0: None)": config.max_grad_norm or 0,
+        "data_on (0: device, 1: host)": get_args(Place).index(config.data_on),
+        "hang_seconds": config.hang_seconds,
+        "run (0: None, 1: a directory)": has_run,
         "number of parameters": sum(p.numel() for p in module.parameters()),
         "number of buffer elements": sum(b.numel() for b in module.buffers()),
     }
@@ -103,7 +109,7 @@ def check_same(module: nn.Module, dataset: Any, config: FitConfig, exchange: Exc
         for name, first, value in zip(own, rows[0], row, strict=True):
             if value != first:
                 raise UsageError(
-                    f"{name} is {value:.0f} on rank {rank} and {first:.0f} on rank 0; "
+                    f"{name} is {value:.12g} on rank {rank} and {first:.12g} on rank 0; "
                     "give every rank the same dataset, module and settings"
                 )
 

@@ -261,6 +261,9 @@ def test_the_threads_that_the_environment_asks_for_are_kept(monkeypatch):
             monkeypatch.setenv("OMP_NUM_THREADS", asked)
             connect("local")
             assert torch.get_num_threads() == expected
+        monkeypatch.setenv("OMP_NUM_THREADS", "100000")
+        with pytest.raises(UsageError, match="OMP_NUM_THREADS=100,000 is more than"):
+            connect("local")
     finally:
         torch.set_num_threads(before)
 
@@ -275,6 +278,23 @@ def test_a_fit_on_the_stand_in_is_the_fit_on_the_cpu_bit_for_bit(monkeypatch, da
     assert torch.equal(module.weight, alone.weight) and torch.equal(module.bias, alone.bias)
     assert (done.loss, done.updates, len(done.epoch_seconds)) == (expected.loss, 9, 3)
     assert "learn" in done.device_seconds and expected.device_seconds == {}
+
+
+@pytest.mark.quick
+def test_ctrl_c_ends_a_fit_after_its_epoch_and_says_so_at_once(capfd):
+    def interrupting_loss(scores, targets):
+        if not said:
+            signal.raise_signal(signal.SIGINT)
+            said.append(capfd.readouterr().err)
+        return F.cross_entropy(scores, targets)
+
+    said = []
+    done = fit(
+        nn.Linear(3, 2), blobs(), interrupting_loss, FitConfig(epochs=5, batch_size=32),
+        exchange=connect("local"), optimizer=sgd, say=lambda line: None,
+    )  # fmt: skip
+    assert said == ["stopping after this epoch; Ctrl-C again ends at once\n"]
+    assert len(done.epoch_seconds) == 1
 
 
 @pytest.mark.quick

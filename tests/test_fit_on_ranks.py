@@ -17,6 +17,7 @@ from parcade.data_parallel import FitConfig, connect, fit
 PROGRAM = """
 import json
 import sys
+from pathlib import Path
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -53,9 +54,12 @@ seen, module = [], Module()
 torch.manual_seed(0)
 x = torch.randn(256 - 32 * exchange.rank * (case == "uneven"), 4)
 data = TensorDataset(x, x.sum(1, keepdim=True))
+norm = 0.01 if case == "norm" and exchange.rank else None
+run = Path(__file__).parent / "run" if case == "run" and exchange.rank == 0 else None
 fit(
-    module, data, nn.functional.mse_loss, FitConfig(epochs=2, batch_size=32), exchange=exchange,
-    optimizer=lambda p: torch.optim.SGD(p, 1e-2), evaluate=evaluate, say=lambda line: None,
+    module, data, nn.functional.mse_loss, FitConfig(epochs=2, batch_size=32, max_grad_norm=norm),
+    exchange=exchange, optimizer=lambda p: torch.optim.SGD(p, 1e-2), evaluate=evaluate, run=run,
+    say=lambda line: None,
 )
 tensors = {**dict(module.named_buffers()), "weight": module.frozen.weight, "first": seen[0]}
 told = {name: torch.view_as_real(t + 0j).tolist() for name, t in tensors.items()}
@@ -79,10 +83,18 @@ def test_all_ranks_train_with_the_buffers_and_frozen_weights_of_rank_0(on_two_ra
     assert np.allclose(first["complex"][1], [np.cos(1), np.sin(1)]) and first["flag"] == [[1.0, 0.0]]
 
 
-def test_ranks_with_different_datasets_are_told_so(on_two_ranks):
-    code, _, err = on_two_ranks("uneven")
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        ("uneven", "len(dataset) is 224 on rank 1 and 256 on rank 0"),
+        ("norm", "max_grad_norm (0: None) is 0.01 on rank 1 and 0 on rank 0"),
+        ("run", "run (0: None, 1: a directory) is 0 on rank 1 and 1 on rank 0"),
+    ],
+)
+def test_ranks_with_different_arguments_are_told_so(on_two_ranks, case, says):
+    code, _, err = on_two_ranks(case)
     assert code != 0
-    assert "len(dataset) is 224 on rank 1 and 256 on rank 0; give every rank the same dataset" in err
+    assert f"{says}; give every rank the same dataset, module and settings" in err
 
 
 def test_a_rank_that_exits_within_a_fit_ends_all(on_two_ranks):

@@ -14,6 +14,7 @@ it finishes inside, and work that finishes after the window does not count.
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import time
@@ -270,7 +271,14 @@ def recorder_from_environment(
         seconds = float(text)
     except ValueError:
         raise UsageError(f"PARCADE_PROFILE_SECONDS={text!r} is not a number; use seconds, e.g. 30") from None
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"PARCADE_PROFILE_SECONDS={text} is not above 0 and finite; use seconds, e.g. 30")
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"PARCADE_PROFILE={folder} cannot be a directory ({error.strerror}); use another path"
+        ) from None
     barrier = os.environ.get("PARCADE_PROFILE_BARRIER", "1") == "1"
     return Recorder(Path(folder), seconds, exchange, timer, actor_timer, barrier=barrier)
 

@@ -266,3 +266,12 @@ def test_the_environment_asks_for_a_recorder(monkeypatch, tmp_path):
     monkeypatch.setenv("PARCADE_PROFILE_SECONDS", "long")
     with pytest.raises(UsageError, match="PARCADE_PROFILE_SECONDS='long' is not a number"):
         recorder_from_environment(exchange, exchange.timer)
+    for seconds in ("nan", "0", "inf"):
+        monkeypatch.setenv("PARCADE_PROFILE_SECONDS", seconds)
+        with pytest.raises(UsageError, match=f"PARCADE_PROFILE_SECONDS={seconds} is not above 0 and finite"):
+            recorder_from_environment(exchange, exchange.timer)
+    monkeypatch.setenv("PARCADE_PROFILE_SECONDS", "7.5")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PARCADE_PROFILE", str(tmp_path / "file"))
+    with pytest.raises(UsageError, match="file cannot be a directory .File exists.; use another path"):
+        recorder_from_environment(exchange, exchange.timer)
