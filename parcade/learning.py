@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from parcade.algorithms.table import ALGORITHMS
 from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
-from parcade.flags import parse_training
+from parcade.flags import PresetFlags, parse_training
 from parcade.machine.timing import Moment
+from parcade.model.policy import NetworkConfig
 from parcade.report.callbacks import Callback, Callbacks, Report
 from parcade.train import check_one_process, new_run, run_training
 
@@ -79,18 +80,22 @@ def learn(
     return Trained(run, result)
 
 
-def _may_be_none() -> set[str]:
-    """Return the names of the settings that have None among their values."""
-    configs = (RunConfig, EnvSettings, TopologyConfig, *(row.config for row in ALGORITHMS.values()))
-    return {each.name for config in configs for each in fields(config) if "None" in str(each.type)}
+def _all_settings() -> list[Field]:
+    """Return the settings of every algorithm."""
+    configs = (RunConfig, EnvSettings, TopologyConfig, NetworkConfig, PresetFlags)
+    algorithms = (row.config for row in ALGORITHMS.values())
+    return [each for config in (*configs, *algorithms) for each in fields(config)]
 
 
 def _flags(settings: dict[str, Any]) -> list[str]:
     """Return settings by name as the flags of ``parcade train``."""
     words: list[str] = []
+    have_default = {each.name for each in _all_settings()} | {"from"}
+    may_be_none = {each.name for each in _all_settings() if "None" in str(each.type)}
     for name, value in settings.items():
         flag = name.replace("_", "-")
-        if value is None and name not in _may_be_none():
+        # None stands for the default, except of a setting that can be None. Parsing refuses unknown names.
+        if value is None and name.replace("-", "_") in have_default - may_be_none:
             continue
         if isinstance(value, bool | np.bool_):
             words.append(f"--{flag}" if value else f"--no-{flag}")

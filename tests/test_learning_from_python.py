@@ -144,6 +144,7 @@ def test_ctrl_c_ends_the_run_and_learn_returns(tmp_path):
     [
         ({"game": "tiny_catsh"}, "unknown game 'tiny_catsh'; did you mean 'tiny_catch'"),
         ({"num_env": 8}, "unknown flag --num-env=8; did you mean --num-envs"),
+        ({"lerning_rate": None}, "unknown flag --lerning-rate=None; did you mean --learning-rate"),
         ({"engine": "mpi"}, "engine mpi starts its ranks from the command line"),
         ({"num_envs": 7, "overlap": True}, "num_envs=7 is not divisible by"),
         ({"callbacks": [3]}, "callback 3: expected a function of a Report"),

@@ -35,6 +35,8 @@ class DoctorFlags:
     def __post_init__(self) -> None:
         if not 0 < self.seconds <= 86_400:
             raise UsageError(f"seconds={self.seconds}: expected seconds above 0 and up to a day")
+        if not self.run and self.seconds != DoctorFlags.seconds:
+            raise UsageError("--seconds is how long to watch a run; add --run DIR, or leave it out")
 
 
 OWN = ("run", "seconds")

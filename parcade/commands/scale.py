@@ -107,6 +107,18 @@ class ScaleFlags:
         asked = (self.score is not None, self.minutes is not None, bool(self.curve))
         if any(asked) and not all(asked):
             raise UsageError("--score, --minutes and --curve belong together; give all three")
+        if self.rate is None and self.score is None:
+            names = ("price", "cores_per_node")
+            self._refuse(names, "is for the cores of an answer", "--rate or --score")
+        if not self.simulate:
+            link = ("ranks_per_host", "link_latency_us", "link_gbit")
+            self._refuse(link, "describes hosts to simulate", "--simulate")
+
+    def _refuse(self, names: tuple[str, ...], what: str, needed: str) -> None:
+        """Refuse these flags unless they have their defaults. Errors: UsageError."""
+        for name in names:
+            if getattr(self, name) != getattr(ScaleFlags, name):
+                raise UsageError(f"--{name.replace('_', '-')} {what}; add {needed}, or leave it out")
 
 
 ASKED = ("rate", "score", "minutes", "curve", "price", "cores_per_node")

@@ -63,10 +63,11 @@ class TrainJob:
         """Return the user's arguments followed by those of the size, which override them."""
         flags = f"--engine mpi --ranks {size.ranks} --threads-per-rank {size.threads} "
         flags += f"--num-envs {size.num_envs} "
-        hyper = self.config.hyper
-        if hasattr(hyper, "games_per_update"):
-            games = hyper.games_per_update * size.num_envs // hyper.num_envs
-            flags += f"--games-per-update {max(games, size.num_envs)} "
+        # What an update of reinforce, dqn and es learns from grows with the environments, as a rollout does.
+        for name in ("games_per_update", "batch_size", "population"):
+            at_smallest = getattr(self.config.hyper, name, None)
+            if at_smallest is not None:
+                flags += f"--{name.replace('_', '-')} {at_smallest * size.num_envs // self.num_envs} "
         # Never save: a save inside the window would affect the rate of some sizes only.
         return [*self.arguments, *f"{flags}--checkpoint-seconds 86400".split()]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,15 +32,14 @@ class Scores:
     by_game: dict[str, list[float]] = field(default_factory=dict)
 
     def normalized(self, games: list[str]) -> np.ndarray | None:
-        """Return human-normalised scores ``[runs, games]``.
+        """Return human-normalised scores ``[runs, games]``, None if a game has no published scores.
 
-        None if a game has no published scores. Games with more runs than others are cut to the fewest.
+        The column of a game with fewer runs than others ends with NaN.
         """
         columns = [[human_normalized(game, score) for score in self.by_game[game]] for game in games]
         if not columns or any(value is None for column in columns for value in column):
             return None
-        fewest = min(map(len, columns))
-        return np.array([column[:fewest] for column in columns]).T
+        return np.array(list(itertools.zip_longest(*columns, fillvalue=np.nan)), float)
 
 
 def results_of(folder: Path, plan: Plan) -> dict[Cell, dict[str, Any]]:

@@ -57,7 +57,9 @@ def suite_page(
         )
     if missing:
         blocks += [Heading("Missing"), _missing_table(folder, plan, missing, failed)]
-    blocks += [Heading("Over all games"), *aggregates(plan, scores)]
+    known = sum(game in scores.by_game for game in plan.games)
+    over = "all" if known == len(plan.games) else f"{known} of {len(plan.games)}"
+    blocks += [Heading(f"Over {over} games"), *aggregates(plan, scores)]
     if plan.rules.comparable:
         blocks += [Heading("Published scores"), _wins_table(scores)]
     for other in others:
@@ -102,23 +104,33 @@ def _missing_table(folder: Path, plan: Plan, missing: list[Cell], failed: dict[C
 
 
 def aggregates(plan: Plan, scores: Scores) -> list[Block]:
-    """Aggregates over the games that have scores; intervals need ``FEWEST_SEEDS`` runs of each."""
+    """Aggregates over the games that have scores, from all of their runs.
+
+    Intervals need ``FEWEST_SEEDS`` runs of each game.
+    """
     games = [game for game in plan.games if game in scores.by_game]
     if not games:
         return [Text("Not computed: no game has a score yet.")]
     normalized = scores.normalized(games)
     if normalized is None:
         return [Text("Not computed: not all of these games have published random and human scores.")]
-    runs = len(normalized)
+    num_runs = [len(scores.by_game[game]) for game in games]
+    fewest, most = min(num_runs), max(num_runs)
     rows = []
     for name, aggregate in statistics.AGGREGATES.items():
-        if runs < FEWEST_SEEDS:
+        if fewest < FEWEST_SEEDS:
             rows.append([name, f"{aggregate(normalized):.3f}", ""])
             continue
         found = statistics.interval(normalized, aggregate, random=np.random.default_rng(0))
         rows.append([name, f"{found.value:.3f}", f"{found.low:.3f} to {found.high:.3f}"])
-    note = f"Human-normalised scores of {len(games)} games with {runs} run(s) each. "
-    if runs < FEWEST_SEEDS:
+    of = (
+        f"{len(games)} games" if len(games) == len(plan.games) else f"{len(games)} of {len(plan.games)} games"
+    )
+    if fewest == most:
+        note = f"Human-normalised scores of {of} with {most} run(s) each. "
+    else:
+        note = f"Human-normalised scores of {of} with {fewest} to {most} runs; each game counts alike. "
+    if fewest < FEWEST_SEEDS:
         note += f"Intervals need {FEWEST_SEEDS} seeds or more."
     else:
         note += "Intervals: 95 %, bootstrap, stratified by game."
@@ -205,7 +217,7 @@ def draw(
     for other in others:
         if all(game in other.by_game for game in games):
             profiles[other.name] = other.normalized(games)
-    thresholds = np.linspace(0, max(1.0, float(np.quantile(normalized, 0.9))), 101)
+    thresholds = np.linspace(0, max(1.0, float(np.nanquantile(normalized, 0.9))), 101)
     with figure_in(folder / PROFILE, figsize=(6, 3.6)) as (_, axis):
         for name, values in profiles.items():
             axis.plot(thresholds, statistics.performance_profile(values, thresholds), label=name)

@@ -67,8 +67,10 @@ def _best(plan: SweepPlan, ordered: list[Trial], confirmed: list[Trial]) -> list
     if not finished:
         return [Text("No trial has finished.")]
     again = _confirmations(plan, finished, confirmed)
+    best = finished[0]
     if again:
-        best = again[0][0]
+        complete = [trial for trial, _, by_seed in again if len(by_seed) == plan.confirm_seeds]
+        best = next(iter(complete), None)
         rows = [
             [str(trial.number), _number(trial.value), _number(mean), _listed(by_seed), _settings(trial)]
             for trial, mean, by_seed in again
@@ -79,17 +81,25 @@ def _best(plan: SweepPlan, ordered: list[Trial], confirmed: list[Trial]) -> list
             "average. The means with fresh seeds are free of that choice. The first row is the best of these "
             "few means, so it is still a little too good where several trials are alike: quote all rows."
         )
+        if len(complete) < len(again):
+            fewer = f"Trials with fewer than {plan.confirm_seeds} fresh seeds"
+            note += f" {fewer} come last, because failed seeds are in no mean."
     else:
-        best = finished[0]
         table = Table(["trial", plan.goal.label], [[str(best.number), _number(best.value)]])
         note = "Not confirmed with fresh seeds, so this value is too good on average; use --confirm 3."
+    if best is None:
+        return [table, Text(note), Text("No trial has finished all fresh seeds, so none is recommended.")]
     return [table, Text(note), Text(f"Train with the best settings: {_command(plan, best)}")]
 
 
 def _confirmations(
     plan: SweepPlan, finished: list[Trial], confirmed: list[Trial]
 ) -> list[tuple[Trial, float, dict[int, float]]]:
-    """Return the confirmed trials, the best first, with their means and their values by fresh seed."""
+    """Return the confirmed trials, the best first, with their means and their values by fresh seed.
+
+    Trials of which a fresh seed is missing or has failed come after all others: the seeds that a bad setting
+    survives say too much good of it.
+    """
     found = []
     for trial in finished:
         by_seed = {
@@ -99,7 +109,8 @@ def _confirmations(
         }
         if by_seed:
             found.append((trial, statistics.fmean(by_seed.values()), by_seed))
-    return sorted(found, key=lambda each: each[1], reverse=plan.goal.mode == "max")
+    found.sort(key=lambda each: each[1], reverse=plan.goal.mode == "max")
+    return sorted(found, key=lambda each: len(each[2]) < plan.confirm_seeds)
 
 
 def _listed(by_seed: dict[int, float]) -> str:

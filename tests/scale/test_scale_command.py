@@ -68,6 +68,14 @@ BAD = {
         ["tiny_catch", "--threads", "4096", "--simulate", "4"],
         "--simulate and --synthetic need a size with a core for every thread, and 4096 thread(s)",
     ),
+    "a price of nothing": (
+        ["pong", "--price", "2"],
+        "--price is for the cores of an answer; add --rate or",
+    ),
+    "a link between no hosts": (
+        ["pong", "--link-gbit", "5"],
+        "--link-gbit describes hosts to simulate; add --simulate",
+    ),
     "a program that is not there": (["--"], "nothing follows --"),
     "a program under a launcher": (
         ["--", "mpiexec", "-n", "2", "x"],

@@ -8,11 +8,13 @@ import pytest
 from points import point
 
 from parcade.errors import UsageError
+from parcade.flags import parse_training
 from parcade.report.page import Table, to_markdown, to_text
 from parcade.scale import fits, scale_plots
 from parcade.scale import measure as measuring
 from parcade.scale.allreduce_model import Link, Timing
 from parcade.scale.answers import Questions, answer, steps_to_score
+from parcade.scale.jobs import TrainJob
 from parcade.scale.measure import Point, Series
 from parcade.scale.scale_page import _simulated, predictions, scale_page
 from parcade.scale.scale_plots import draw_series
@@ -79,6 +81,21 @@ def test_environments_grow_with_the_ranks_under_weak_scaling_alone():
     assert [Series("weak", 1, 8).size(ranks, 1).num_envs for ranks in (1, 2, 4)] == [8, 16, 32]
     assert [Series("strong", 1, 8).size(ranks, 1).num_envs for ranks in (1, 2, 4)] == [8, 8, 8]
     assert Series("weak", 2, 8).size(4, 2).cores == 8
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "name", "at_1"),
+    [("dqn", "batch_size", 64), ("es", "population", 40), ("reinforce", "games_per_update", 16)],
+)
+def test_what_an_update_learns_from_grows_with_the_ranks_under_weak_scaling_alone(algorithm, name, at_1):
+    words = ["tiny_catch", "--algorithm", algorithm, "--num-envs", "8"]
+    words += ["--games-per-update", "16"] if algorithm == "reinforce" else []
+    job = TrainJob(words, parse_training(words))
+    for scaling, growth in (("weak", 4), ("strong", 1)):
+        size = Series(scaling, 1, 8).size(4, 1)
+        job.check(size)
+        hyper = parse_training(job.arguments_at(size)).hyper
+        assert (getattr(hyper, name), hyper.num_envs) == (at_1 * growth, 8 * growth)
 
 
 def test_shared_sizes_are_in_no_fit_and_measured_ones_win_over_synthetic(study):

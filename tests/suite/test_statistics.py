@@ -1,7 +1,11 @@
 """Statistics over runs and games equal rliable's, and simple cases worked by hand."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
+from scipy import stats
 
 from parcade.suite import statistics
 
@@ -74,3 +78,53 @@ def test_the_optimality_gap_counts_scores_above_the_target_as_the_target():
 
 def test_a_tie_is_half_an_improvement():
     assert statistics.probability_of_improvement(np.array([[1.0, 2.0]]), np.array([[1.0, 1.0]])) == 0.75
+
+
+def padded(*games):
+    """Scores ``[runs, games]`` of games with different numbers of runs."""
+    return np.array(list(itertools.zip_longest(*games, fillvalue=np.nan)), float)
+
+
+def test_all_runs_of_all_games_count_and_each_game_alike():
+    scores = padded([1.0] * 5, [0.0, 4.0, 4.0, 4.0, 4.0], [0.5])
+    assert statistics.mean(scores) == pytest.approx((1.0 + 3.2 + 0.5) / 3)
+    assert statistics.median(scores) == 1.0
+    assert statistics.optimality_gap(scores) == pytest.approx((0.0 + 1 / 5 + 0.5) / 3)
+    np.testing.assert_allclose(
+        statistics.performance_profile(scores, np.array([0.2, 2.0])), [2.8 / 3, 0.8 / 3]
+    )
+
+
+@pytest.mark.parametrize("num_runs", [(5, 5, 1), (2, 3), (3, 1, 2, 4), (4, 4)])
+def test_the_interquartile_mean_of_unequal_games_is_that_of_copied_runs(random, num_runs):
+    games = [random.normal(1.0, 2.0, runs) for runs in num_runs]
+    copies = math.lcm(*num_runs)
+    copied = np.stack([np.repeat(game, copies // len(game)) for game in games], axis=1)
+    expected = stats.trim_mean(copied, 0.25, axis=None)
+    assert statistics.interquartile_mean(padded(*games)) == pytest.approx(expected)
+
+
+def test_the_interquartile_mean_of_many_unequal_games_is_computed_at_once(random):
+    games = [random.normal(1.0, 2.0, runs) for runs in range(1, 58)]  # 10**24 copies
+    ordered = sorted((value, 1 / len(game)) for game in games for value in game)
+    values, weights = np.array(ordered).T
+    reached = np.cumsum(weights) / 57
+    middle = (reached > 0.25) & (reached < 0.75)
+    expected = np.average(values[middle], weights=weights[middle])
+    assert statistics.interquartile_mean(padded(*games)) == pytest.approx(expected, abs=0.01)
+
+
+def test_an_interval_draws_each_game_from_its_own_runs(random):
+    scores = padded([0.0] * 8 + [8.0], [5.0])
+    found = statistics.interval(scores, statistics.mean, random=random)
+    assert found.value == pytest.approx((8 / 9 + 5) / 2)
+    # 9 draws of one 8 among nine: none in 35 % of the repetitions, four or more in 1 %.
+    assert (found.low, found.high) == pytest.approx((2.5, (24 / 9 + 5) / 2))
+
+
+def test_an_interval_of_equally_many_runs_draws_as_before(random):
+    scores = random.normal(1.0, 2.0, (5, 3))
+    found = statistics.interval(scores, statistics.mean, random=np.random.default_rng(4), repetitions=50)
+    again = np.random.default_rng(4)
+    drawn = [scores[again.integers(0, 5, (5, 3)), np.arange(3)].mean(0).mean() for _ in range(50)]
+    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(drawn, [2.5, 97.5])), rel=1e-12)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,8 +22,10 @@ from parcade.files.locks import locked
 from parcade.files.run_directory import checkpoint_directory, complete_checkpoints, read_json, write_json
 from parcade.flags import parse_training
 from parcade.presets import PRESETS
+from parcade.report.page import to_text
 from parcade.report.plots import score_curve
 from parcade.suite import jobs, suite_page
+from parcade.suite.games import human_normalized
 from parcade.suite.jobs import is_trained, next_command, score_of
 from parcade.suite.plan import Cell, Plan, budget_flags, read_plan, seeds_of, set_by_budget
 from parcade.suite.protocols import PROTOCOLS
@@ -113,6 +116,24 @@ def test_scores_are_compared_from_all_runs_of_every_game():
     theirs.by_game = {"pong": [20.0, -20.0, -20.0, -20.0, -20.0], "tiny_catch": [50.0]}
     text = "".join(str(block) for block in suite_page._comparison(ours, theirs))
     assert "improvement over theirs: 0.900" in text  # the mean of 12 of 15 pairs and 3 of 3
+
+
+def test_aggregates_count_all_runs_and_say_which_games_they_lack():
+    plan = Plan(("pong", "breakout", "qbert", "alien"), (0, 1, 2, 3, 4), "ppo", "1M-steps", "training", ())
+    scores = Scores("ppo", "training", {"pong": [20.0] * 5, "breakout": [0.0, *[400.0] * 4], "qbert": [1e4]})
+    table, note = suite_page.aggregates(plan, scores)
+    human = {
+        game: np.mean([human_normalized(game, score) for score in runs])
+        for game, runs in scores.by_game.items()
+    }
+    rows = {name: value for name, value, _ in table.rows}
+    assert rows["mean"] == f"{np.mean(list(human.values())):.3f}" == "4.315"
+    assert rows["median"] == f"{np.median(list(human.values())):.3f}"
+    assert note.text.startswith("Human-normalised scores of 3 of 4 games with 1 to 5 runs; each game counts")
+    page = suite_page.suite_page(
+        Path("."), plan, {}, {}, scores=scores, others=[], price=0, images=[]
+    )  # fmt: skip
+    assert "Over 3 of 4 games" in to_text(page)
 
 
 def test_a_report_without_its_curves_or_a_place_is_one_line(suite, tmp_path, capsys):

@@ -94,6 +94,26 @@ def test_trials_are_ordered_by_state_then_value_then_progress(folder):
     assert [each.number for each in cheapest] == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
+def test_a_setting_whose_fresh_seeds_failed_is_not_the_best(folder):
+    """However good the others are: a mean of survivors is no mean of its seeds."""
+    write_trial(folder, "confirmations", trial(5, value=9.0, seeds=(1,)))
+    failed = dataclasses.replace(trial(5, checks=0, state="failed", seeds=(2,)), reason="exit code 1")
+    write_trial(folder, "confirmations", failed)
+    main(["sweep", "--report-only", str(folder)])
+    text = (folder / "report.md").read_text()
+    assert (
+        "--learning-rate 0.0016"
+        in text.replace("=", " ").split("Train with the best settings")[1].split("\n")[0]
+    )
+    assert "Trials with fewer than 2 fresh seeds come last" in text
+    for seed in (1, 2):
+        failed = dataclasses.replace(trial(4, checks=0, state="failed", seeds=(seed,)), reason="exit code 1")
+        write_trial(folder, "confirmations", failed)
+    main(["sweep", "--report-only", str(folder)])
+    text = (folder / "report.md").read_text()
+    assert "so none is recommended" in text and "Train with the best settings" not in text
+
+
 def test_the_report_separates_searched_and_confirmed_seeds_and_names_failures(folder, capsys):
     assert main(["sweep", "--report-only", str(folder)]) == 1  # a trial has failed
     text = (folder / "report.md").read_text()
