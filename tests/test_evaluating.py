@@ -10,6 +10,7 @@ import torch
 
 import parcade
 from parcade.cli import main
+from parcade.web.inside import evaluation_of
 
 
 def test_only_a_game_with_a_screen_is_offered_to_be_watched(tmp_path, capsys):
@@ -251,6 +252,16 @@ def test_scores_are_stored_although_the_reader_of_the_output_has_left(
         assert main(["eval", str(pong_run), "--episodes", "1", "--json", "--out", str(out)]) == 0
     assert json.loads(out.read_text())["episodes"] == 1
     assert json.loads((pong_run / "eval.json").read_text())["episodes"] == 1
+
+
+def test_an_evaluation_to_another_file_of_the_run_leaves_the_users_as_it_is(pong_run):
+    eval_json, other = pong_run / "eval.json", pong_run / "eval-null-op.json"
+    eval_json.write_text('{"episodes": 50}')
+    assert main(["eval", str(pong_run), "--episodes", "1", "--json", "--out", str(other)]) == 0
+    assert json.loads(eval_json.read_text()) == {"episodes": 50}
+    assert evaluation_of(pong_run) == {"episodes": 50}
+    eval_json.unlink()
+    assert json.loads(other.read_text())["episodes"] == evaluation_of(pong_run)["episodes"] == 1
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # imageio_ffmpeg's open pipe

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
+import re
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -32,6 +34,15 @@ def test_the_stub_has_every_public_name_from_the_module_it_comes_from() -> None:
     assert {*stubbed, "__version__"} == set(parcade.__all__)
     for name, (module, original) in stubbed.items():
         assert getattr(importlib.import_module(module), original) is getattr(parcade, name)
+
+
+def test_the_page_of_the_python_interface_lists_every_public_name_and_its_file() -> None:
+    page = (PACKAGE.parent / "docs" / "api.md").read_text()
+    listed = dict(re.findall(r"^\| `(\w+)` \|.*?\]\(\.\./parcade/([\w/]+\.py)\)", page, re.MULTILINE))
+    assert {*listed, "__version__"} == set(parcade.__all__)
+    for name, path in listed.items():
+        assert Path(inspect.getsourcefile(getattr(parcade, name)) or "") == PACKAGE / path
+        assert f"::: parcade.{name}\n" in page, "the site has its docstring"
 
 
 def test_the_package_tells_type_checkers_that_it_has_types() -> None:

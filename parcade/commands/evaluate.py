@@ -53,7 +53,7 @@ class EvalFlags:
     json: bool = False
     """Print the result as JSON."""
     out: str = ""
-    """Also write the result to this file."""
+    """Also write the result to this file; only to this file if it lies in the run's directory."""
 
     def __post_init__(self) -> None:
         _check(self.seed, self.episodes)
@@ -157,11 +157,15 @@ def _play(agent: Agent, episodes: int, **settings: Any) -> dict[str, Any]:
 
 
 def _store(flags: EvalFlags, result: dict[str, Any]) -> None:
-    """Write the scores to the run's directory and to --out. Errors: UsageError for the latter."""
+    """Write the scores to the run's directory and to --out. Errors: UsageError for the latter.
+
+    With --out in the run's directory, as suites have it, an ``eval.json`` there stays as it is.
+    """
     from parcade.files.run_directory import write_json
     from parcade.zoo import is_in_zoo
 
-    if not is_in_zoo(flags.run):
+    in_run = bool(flags.out) and Path(flags.out).resolve().parent == Path(flags.run).resolve()
+    if not in_run and not is_in_zoo(flags.run):
         path = Path(flags.run) / "eval.json"
         try:
             write_json(path, result)

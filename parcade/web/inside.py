@@ -31,7 +31,7 @@ def describe(run: Path) -> dict[str, Any]:
     return {
         "config": read_object(run / "config.json"),
         "result": read_object(run / "result.json"),
-        "evaluation": read_object(run / "eval.json"),
+        "evaluation": evaluation_of(run),
         "last": newest,
         "ledger": {name: value for name, value in newest.items() if name.startswith(LEDGER)},
         "processes": processes_of(run),
@@ -40,6 +40,12 @@ def describe(run: Path) -> dict[str, Any]:
         "has_profile": any((run / name).is_file() for name in PROFILES),
         "has_stop_request": (run / "stop").exists(),
     }
+
+
+def evaluation_of(run: Path) -> dict[str, Any]:
+    """Return the user's evaluation of a run, or else one of a suite; empty if there is neither."""
+    files = [run / "eval.json", *sorted(run.glob("eval-*.json"))]
+    return next(filter(None, map(read_object, files)), {})
 
 
 def processes_of(run: Path) -> list[dict[str, Any]]:
