@@ -16,6 +16,7 @@ import hashlib
 import itertools
 import json
 import os
+import reprlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from torch import Tensor
 from parcade.errors import UsageError
 from parcade.files.locks import LOCK_FILE
 from parcade.files.outputs import why_not_writable
+from parcade.files.reading import fits
 
 CHECKPOINT_SCHEMA_VERSION = 3
 DEFAULT_PARENT = Path("runs")
@@ -96,10 +98,10 @@ def read_json(path: Path, kind: str = "run") -> dict[str, Any]:
     return data
 
 
-RESULT_FIELDS = (
-    "algorithm", "finished_by", "score_mean", "episodes", "frames", "cpu_seconds", "wall_seconds", "commit",
-    "machine",
-)  # fmt: skip
+RESULT_FIELDS = {
+    "algorithm": str, "finished_by": str, "score_mean": float | None, "episodes": int, "frames": int,
+    "cpu_seconds": float | None, "wall_seconds": float, "commit": str | None, "machine": dict[str, Any],
+}  # fmt: skip
 
 
 def is_finished(run: Path) -> bool:
@@ -113,6 +115,10 @@ def read_result(run: Path) -> dict[str, Any]:
     result = read_json(path)
     if missing := [name for name in RESULT_FIELDS if name not in result]:
         raise UsageError(f"{path} lacks {missing[0]!r}; it is damaged, delete it to finish the run again")
+    for name, expected in RESULT_FIELDS.items():
+        if not fits(result[name], expected):
+            got = reprlib.repr(result[name])
+            raise UsageError(f"{path}: {name} is {got}; it is damaged, delete it to finish the run again")
     return result
 
 

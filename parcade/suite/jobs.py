@@ -21,6 +21,7 @@ from parcade.cluster.processes import wait_for_end
 from parcade.cluster.signals import StopRequest
 from parcade.envs.games import naming_flags
 from parcade.errors import UsageError
+from parcade.files.reading import fits
 from parcade.files.run_directory import complete_checkpoints, is_finished, read_json, read_result
 from parcade.suite.plan import Cell, Plan
 
@@ -52,6 +53,8 @@ def score_of(folder: Path, plan: Plan, cell: Cell) -> dict[str, Any] | None:
     evaluation = read_json(path)
     if missing := {"score_mean", "trained_frames"} - evaluation.keys():
         raise UsageError(f"{path} lacks {min(missing)!r}; it is damaged, delete it to evaluate again")
+    if not fits(evaluation["score_mean"], float):
+        raise UsageError(f"{path}: score_mean is no number; it is damaged, delete it to evaluate again")
     # The training may have been resumed since, with more frames.
     is_newest = evaluation["trained_frames"] == result["frames"]
     return {**result, "score": evaluation["score_mean"]} if is_newest else None

@@ -127,11 +127,11 @@ def open_suite(folder: Path, plan: Plan) -> None:
     path = folder / "suite.json"
     new = as_json(plan)
     if path.exists():
-        old = read_json(path)
+        old = as_json(read_plan(folder))
         for name in ("algorithm", "budget", "protocol", "flags"):
-            if old.get(name) != new[name]:
+            if old[name] != new[name]:
                 raise UsageError(
-                    f"{folder} holds a suite with {name}={old.get(name)}, not {new[name]}; use another --dir"
+                    f"{folder} holds a suite with {name}={old[name]}, not {new[name]}; use another --dir"
                 )
         new |= {
             name: [*old[name], *(x for x in new[name] if x not in old[name])] for name in ("games", "seeds")
@@ -140,8 +140,13 @@ def open_suite(folder: Path, plan: Plan) -> None:
 
 
 def read_plan(folder: Path) -> Plan:
-    """Return the plan of an existing suite. Errors: UsageError when there is none."""
-    return from_json(Plan, folder / "suite.json", "parcade suite")
+    """Return the plan of an existing suite. Errors: UsageError when there is none, or a damaged one."""
+    path = folder / "suite.json"
+    plan = from_json(Plan, path, "parcade suite")
+    for name in ("games", "seeds"):
+        if not getattr(plan, name):
+            raise UsageError(f"{path}: {name}=[] is damaged; it was not written by parcade suite")
+    return plan
 
 
 def from_json(kind: type[T], path: Path, writer: str) -> T:

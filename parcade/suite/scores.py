@@ -65,6 +65,7 @@ def write_csv(path: Path, plan: Plan, results: dict[Cell, dict[str, Any]]) -> No
             normalized = human_normalized(cell.game, result["score"])
             row = {
                 **result,
+                "game": cell.game,
                 "seed": cell.seed,
                 "human_normalized": "" if normalized is None else round(normalized, 6),
                 "protocol": plan.protocol,

@@ -170,7 +170,10 @@ def _comparison(ours: Scores, theirs: Scores) -> list[Block]:
 def _provenance(plan: Plan, results: dict[Cell, dict[str, Any]]) -> Text:
     commits = sorted({result["commit"] or "-" for result in results.values()})
     machines = sorted(
-        {f"{result['machine']['cpu']}, {result['machine']['cores']} cores" for result in results.values()}
+        {
+            f"{result['machine'].get('cpu')}, {result['machine'].get('cores')} cores"
+            for result in results.values()
+        }
     )
     example = _shown(plan.command(plan.cells[0]))
     return Text(f"Commit {', '.join(commits) or '-'}; {'; '.join(machines) or '-'}. First command: {example}")

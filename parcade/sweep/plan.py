@@ -10,7 +10,7 @@ from typing import Any
 from parcade.config import TrainConfig
 from parcade.envs.games import is_atari, naming_flags
 from parcade.errors import UsageError
-from parcade.files.run_directory import read_json, write_json
+from parcade.files.run_directory import write_json
 from parcade.flags import parse_training
 from parcade.suite.plan import as_json, budget_flags, from_json
 from parcade.sweep.objective import Budget, Objective, parse_objective
@@ -123,11 +123,11 @@ def open_sweep(folder: Path, plan: SweepPlan) -> None:
     """
     path, new = folder / "sweep.json", as_json(plan)
     if path.exists() and any((folder / "trials").glob("*.json")):  # one without a trial may change
-        old = read_json(path)
+        old = as_json(read_sweep(folder))
         for name in new.keys() - set(EXTENSIBLE):
-            if old.get(name) != new[name]:
+            if old[name] != new[name]:
                 raise UsageError(
-                    f"{folder} holds a sweep with {name}={_shown(old.get(name))}, not {_shown(new[name])}; "
+                    f"{folder} holds a sweep with {name}={_shown(old[name])}, not {_shown(new[name])}; "
                     "use another --dir"
                 )
         new["trials"] = max(new["trials"], old["trials"])

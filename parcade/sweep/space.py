@@ -87,7 +87,11 @@ class Choice:
         return value
 
     def coordinate(self, value: Value) -> float:
-        """Return the value's place in the list."""
+        """Return the value's place in the list. Errors: UsageError for one that is not listed."""
+        if value not in self.values:
+            raise UsageError(
+                f"a trial has the value {value!r}, which is none of {self.values}; delete its file"
+            )
         return float(self.values.index(value))
 
     def distribution(self) -> Any:

@@ -187,7 +187,7 @@ def write_csv(folder: Path, plan: SweepPlan, trials: list[Trial]) -> None:
 def _provenance(folder: Path, plan: SweepPlan, trials: list[Trial]) -> Text:
     results = [result for trial in trials for result in results_of(folder, trial)]
     commits = sorted({result["commit"] or "-" for result in results})
-    machines = sorted({f"{r['machine']['cpu']}, {r['machine']['cores']} cores" for r in results})
+    machines = sorted({f"{r['machine'].get('cpu')}, {r['machine'].get('cores')} cores" for r in results})
     spent = sum(result["cpu_seconds"] for result in results)
     command = shlex.join([*plan.training, "--space", *plan.space])
     first = plan.seeds == tuple(range(len(plan.seeds)))

@@ -173,6 +173,14 @@ def test_a_line_that_a_killed_training_left_incomplete_is_not_drawn(suite, tmp_p
             "result.json lacks 'score_mean'; it is damaged",
         ),
         ("runs/tiny_catch-s0/result.json", "episodes", ..., "result.json lacks 'episodes'; it is damaged"),
+        (
+            "runs/tiny_catch-s0/result.json",
+            "score_mean",
+            "high",
+            "result.json: score_mean is 'high'; it is dam",
+        ),
+        ("runs/tiny_catch-s0/result.json", "machine", 3, "result.json: machine is 3; it is damaged"),
+        ("suite.json", "games", [], "suite.json: games=[] is damaged"),
     ],
 )
 def test_a_report_of_damaged_files_is_one_line(suite, tmp_path, file, name, value, message, capsys):
@@ -183,6 +191,18 @@ def test_a_report_of_damaged_files_is_one_line(suite, tmp_path, file, name, valu
     assert main(["suite", "--report-only", "--dir", str(copy)]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("games", [..., 3, []])
+def test_a_damaged_suite_is_not_continued(suite, tmp_path, games, capsys):
+    data = {**read_json(suite / "suite.json"), "games": games}
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    write_json(copy / "suite.json", {key: each for key, each in data.items() if each is not ...})
+    assert main(arguments(copy)) == 2
+    error = capsys.readouterr().err
+    assert "was not written by parcade suite" in error and error.count("\n") == 1
+    assert not list(copy.glob("runs/*"))
 
 
 def test_a_directory_holds_one_suite(suite, capsys):

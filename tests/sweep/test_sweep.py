@@ -152,6 +152,11 @@ def test_a_damaged_file_of_a_trial_gets_one_line(folder):
         ("trials/0002.json", {"settings": {"learning_rate": 1e-3}}, "0002.json is no trial of parcade sweep"),
         ("trials/0002.json", {"values": ["high"]}, "0002.json is no trial of parcade sweep"),
         ("trials/0002.json", {"state": "lost"}, "0002.json is no trial of parcade sweep"),
+        (
+            "trials/0002.json",
+            {"settings": {"learning_rate": 1e-3, "epochs": 7}},
+            "a trial has the value 7, which",
+        ),
         ("sweep.json", {"seeds": 3}, "sweep.json: seeds=3 is damaged"),
         ("runs/t0002-s0/result.json", {"cpu_seconds": ...}, "result.json lacks 'cpu_seconds'; it is damaged"),
     ],
