@@ -36,12 +36,15 @@ class Objective:
         """Name of the values in tables and plots."""
         return "score" if self.target is None else f"CPU seconds to a score of {self.target:g}"
 
-    def value(self, reports: list[dict[str, Any]]) -> float | None:
+    def value(self, reports: list[dict[str, Any]], share: float = 1.0) -> float | None:
         """Return the objective after these reports of a run; None if no episode has ended.
+
+        ``share`` is the part of the budget, in (0, 1], after which they were made.
 
         The mean of the last 100 episodes has to reach the target, as it has to end a run.
         A run below the target counts with its CPU seconds, extrapolated along the straight line from its
-        first score to its best one, up to ``MOST_EXTRAPOLATION`` times.
+        first score to its best one, up to ``MOST_EXTRAPOLATION`` times what the complete budget would take.
+        So a run without progress that a scheduler ends early is no better than a complete one.
         """
         scored = [report for report in reports if report["score_mean"] is not None]
         if not scored:
@@ -56,7 +59,8 @@ class Objective:
         missing = self.target - first
         # The mean of a run's first few episodes may lie above the target.
         gained = min(1.0, (best - first) / missing) if missing > 0 else 1.0
-        return float(scored[-1]["cpu_seconds"] * min(MOST_EXTRAPOLATION, 1 / gained if gained else math.inf))
+        most = MOST_EXTRAPOLATION / share
+        return float(scored[-1]["cpu_seconds"] * min(most, 1 / gained if gained else math.inf))
 
     def is_better(self, one: float, other: float) -> bool:
         """Return whether a value is better than another one."""

@@ -126,11 +126,12 @@ class TrialRuns:
         Errors: Failed when a training fails, or ends without having finished an episode.
         """
         end = time.monotonic() + patience_seconds
-        while (reports := self._reports_at(len(self.values) + 1)) is None:
+        check = len(self.values) + 1
+        while (reports := self._reports_at(check)) is None:
             if time.monotonic() > end:
                 return False
             time.sleep(POLL_SECONDS)
-        values = [self._objective.value(each) for each in reports]
+        values = [self._objective.value(each, check / CHECKS) for each in reports]
         known = [value for value in values if value is not None]
         self.values.append(statistics.fmean(known) if len(known) == len(values) else None)
         if len(self.values) == CHECKS:

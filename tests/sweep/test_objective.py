@@ -43,6 +43,12 @@ def test_a_run_below_the_target_counts_with_its_extrapolated_seconds():
     assert Objective(8.0).value(reports(0.0, 0.01)) == 200.0
 
 
+def test_a_run_without_progress_that_is_ended_early_is_no_better_than_a_complete_one():
+    stopped = Objective(10.0).value(reports(0.0), share=1 / 9)  # after 10 of 90 CPU seconds
+    complete = reports(*[0.0] * 8, 6.0)
+    assert stopped == 900.0 > Objective(10.0).value(complete) == pytest.approx(150.0)
+
+
 def test_a_check_is_reached_by_the_first_report_at_its_part_of_the_budget():
     half = Budget("frames", 900).reports_at(CHECKS // 2 + 1, reports(*range(9)))
     assert [report["frames"] for report in half] == [100, 200, 300, 400, 500]
