@@ -2,22 +2,20 @@
 
 A cell is finished when its run is and, under an evaluation protocol, ``eval-PROTOCOL.json`` has its score. An
 interrupted cell resumes from its checkpoint. A cell that fails does not stop the others. If the suite is
-killed, its trainings save and stop (``cluster/attached.py``), and the next start waits for them.
+killed, its trainings save and stop (``cluster/attached_process.py``), and the next start waits for them.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from parcade.cluster.processes import wait_for_end
+from parcade.cluster.attached_process import AttachedProcess, CannotStart, end_all, wait_until_free
 from parcade.cluster.signals import StopRequest
 from parcade.envs.games import naming_flags
 from parcade.errors import UsageError
@@ -26,8 +24,6 @@ from parcade.files.run_directory import complete_checkpoints, is_finished, read_
 from parcade.suite.plan import Cell, Plan
 
 POLL_SECONDS = 0.2
-GRACE_SECONDS = 60.0
-"""How long a stopped training may take for its last checkpoint before it is killed."""
 
 
 def run_of(folder: Path, cell: Cell) -> Path:
@@ -81,10 +77,6 @@ def next_command(folder: Path, plan: Plan, cell: Cell) -> list[str] | None:
     return None
 
 
-class CannotStart(Exception):
-    """A cell's process cannot start, e.g. because another one works on its run; the message says why."""
-
-
 class _Active:
     """The process that is bringing a cell forward."""
 
@@ -92,23 +84,10 @@ class _Active:
         self.cell, self.command = cell, command
         if "--run-dir" in command:  # what a killed start left behind has no checkpoint to resume
             shutil.rmtree(run_of(folder, cell), ignore_errors=True)
-        self.log = folder / "runs" / f"{cell.name}.log"
         # Evaluations run side by side, too, and have no flag for it.
         one_thread = {"OMP_NUM_THREADS": "1"} if command[0] == "eval" else {}
-        try:
-            with open(self.log, "ab") as log:
-                # A session of its own: Ctrl-C reaches the suite alone, which stops its cells one by one.
-                self.process = subprocess.Popen(
-                    [sys.executable, "-m", "parcade.cluster.attached", str(os.getpid()), *command],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                    env=os.environ | one_thread,
-                )  # fmt: skip
-        except OSError as error:
-            raise CannotStart(f"{self.log} cannot be written ({error.strerror})") from None
-
-    def last_line(self) -> str:
-        lines = self.log.read_text(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+        log = folder / "runs" / f"{cell.name}.log"
+        self.process = AttachedProcess(command, log, environment=os.environ | one_thread)
 
 
 def run_cells(folder: Path, plan: Plan, *, at_once: int, say: Callable[[str], None]) -> dict[Cell, str]:
@@ -132,19 +111,20 @@ def run_cells(folder: Path, plan: Plan, *, at_once: int, say: Callable[[str], No
                         failed[cell] = str(error)
                         say(f"{cell.name}: {error}")
                 time.sleep(POLL_SECONDS)
-                for job in [job for job in active if job.process.poll() is not None]:
+                for job in [job for job in active if job.process.exit_code() is not None]:
                     active.remove(job)
                     _settle(folder, plan, job, waiting, failed, say)
         finally:
-            _stop(active)
+            for job in active:
+                job.process.ask_to_stop()
+            end_all(job.process for job in active)
     return failed
 
 
 def _started(folder: Path, plan: Plan, cell: Cell, say: Callable[[str], None]) -> list[_Active]:
     """Start the process that brings a cell forward; none if it is finished by now. Errors: CannotStart."""
     run = run_of(folder, cell)
-    if not wait_for_end(run, GRACE_SECONDS):  # a training of a killed suite, which saves and stops
-        raise CannotStart(f"{run} is still trained by another process; end it first")
+    wait_until_free(run)
     command = next_command(folder, plan, cell)
     if command is None:
         _say_score(folder, plan, cell, say)
@@ -167,24 +147,11 @@ def _settle(
     say: Callable[[str], None],
 ) -> None:
     """Note the end of a process: the cell has a next command, is finished or has failed."""
-    following = next_command(folder, plan, job.cell)
-    if job.process.returncode == 0 and following is None:
+    code, following = job.process.exit_code(), next_command(folder, plan, job.cell)
+    if code == 0 and following is None:
         _say_score(folder, plan, job.cell, say)
-    elif job.process.returncode == 0 and following != job.command:
+    elif code == 0 and following != job.command:
         waiting.appendleft(job.cell)
     else:
-        failed[job.cell] = job.last_line()
-        say(f"{job.cell.name}: failed with exit code {job.process.returncode}: {failed[job.cell]}")
-
-
-def _stop(active: list[_Active]) -> None:
-    """Let the trainings save and stop, and evaluations end; kill those that take too long."""
-    for job in active:
-        job.process.terminate()
-    end = time.monotonic() + GRACE_SECONDS
-    for job in active:
-        try:
-            job.process.wait(max(0.0, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            job.process.kill()
-            job.process.wait()
+        failed[job.cell] = job.process.last_line()
+        say(f"{job.cell.name}: failed with exit code {code}: {failed[job.cell]}")

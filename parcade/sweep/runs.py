@@ -5,22 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parcade.cluster.processes import wait_for_end
+from parcade.cluster.attached_process import AttachedProcess, CannotStart, end_all, wait_until_free
 from parcade.files.run_directory import complete_checkpoints, is_finished
 from parcade.sweep.objective import CHECKS, Budget, Objective
 
 POLL_SECONDS = 0.1
-GRACE_SECONDS = 60.0
-"""How long a training may take for its last checkpoint before it is killed, or before a new start of the
-sweep gives up waiting for the end of an old one."""
 
 
 class Training(NamedTuple):
@@ -38,31 +32,31 @@ class Failed(Exception):
     """A training ended with an error; the message is the last line of its output."""
 
 
-class _Process:
-    """The process of a training, or none if the run is finished. A killed start is resumed or repeated."""
+class _Started:
+    """A training with its process, or none if the run is finished. A killed start is resumed or repeated."""
 
     def __init__(self, training: Training) -> None:
         self.run = Path(training.run)
-        self.log = self.run.with_name(f"{self.run.name}.log")
         self._reports: list[dict[str, Any]] = []
         self._read_bytes, self._inode = 0, 0
-        self.process: subprocess.Popen | None = None
+        self.process: AttachedProcess | None = None
         if self.finished:
             return
-        if not wait_for_end(self.run, GRACE_SECONDS):  # processes that a killed sweep left behind
-            raise Failed(f"{self.run} is still trained by another process; end it first")
-        if complete_checkpoints(self.run):
-            command = training.resume
-        else:  # what a killed start left behind has no checkpoint to resume
-            shutil.rmtree(self.run, ignore_errors=True)
-            command = training.start
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "parcade.cluster.attached", str(os.getpid()), *command],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment,
-                cwd=training.directory,
-            )  # fmt: skip
+        try:
+            wait_until_free(self.run)
+            if complete_checkpoints(self.run):
+                command = training.resume
+            else:  # what a killed start left behind has no checkpoint to resume
+                shutil.rmtree(self.run, ignore_errors=True)
+                command = training.start
+            # Variables of Ray describe the worker that this process is, and not the training.
+            environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+            log = self.run.with_name(f"{self.run.name}.log")
+            self.process = AttachedProcess(
+                command, log, environment=environment, directory=training.directory
+            )
+        except CannotStart as error:
+            raise Failed(str(error)) from None
 
     @property
     def finished(self) -> bool:
@@ -71,10 +65,8 @@ class _Process:
 
     def check(self) -> None:
         """Errors: Failed if the process ended without finishing the run."""
-        if self.process is not None and self.process.poll() is not None and not self.finished:
-            lines = self.log.read_text(errors="replace").splitlines()
-            last = next((line.strip() for line in reversed(lines) if line.strip()), "no output")
-            raise Failed(f"exit code {self.process.returncode}: {last}")
+        if self.process is not None and self.process.exit_code() is not None and not self.finished:
+            raise Failed(f"exit code {self.process.exit_code()}: {self.process.last_line()}")
 
     def reports(self) -> list[dict[str, Any]]:
         """Return all complete reports of the run so far."""
@@ -90,21 +82,6 @@ class _Process:
             self._read_bytes += len(complete[0]) + len(complete[1])
         return self._reports
 
-    def ask_to_stop(self) -> None:
-        """Request a checkpoint and the end, if the process is running."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
-
-    def end(self, seconds: float) -> None:
-        """Wait for the process, and kill what remains of it."""
-        if self.process is None:
-            return
-        try:
-            self.process.wait(max(0.0, seconds))
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-
 
 class TrialRuns:
     """Starts the trainings of a trial and follows their reports from the first one, also after a resume."""
@@ -112,10 +89,10 @@ class TrialRuns:
     def __init__(self, trainings: list[Training], budget: Budget, objective: Objective) -> None:
         self._budget, self._objective = budget, objective
         self.values: list[float | None] = []
-        self._processes: list[_Process] = []
+        self._trainings: list[_Started] = []
         try:
             for training in trainings:
-                self._processes.append(_Process(training))
+                self._trainings.append(_Started(training))
         except BaseException:
             self.stop()
             raise
@@ -135,7 +112,7 @@ class TrialRuns:
         known = [value for value in values if value is not None]
         self.values.append(statistics.fmean(known) if len(known) == len(values) else None)
         if len(self.values) == CHECKS:
-            self._end(GRACE_SECONDS)  # result.json is written shortly before a process ends
+            end_all(self._started())  # result.json is written shortly before a process ends
             if self.values[-1] is None:
                 raise Failed("a training has not finished any episode; use a longer --budget")
         return True
@@ -143,7 +120,7 @@ class TrialRuns:
     def _reports_at(self, check: int) -> list[list[dict[str, Any]]] | None:
         """Return the reports of every seed up to a check, None if one has not reached it."""
         found = []
-        for each in self._processes:
+        for each in self._trainings:
             each.check()
             is_over = each.finished
             reports = each.reports()  # read after the test, so that those of a finished run are complete
@@ -155,12 +132,9 @@ class TrialRuns:
 
     def stop(self) -> None:
         """Let the trainings save and stop."""
-        for each in self._processes:
-            each.ask_to_stop()
-        self._end(GRACE_SECONDS)
+        for process in self._started():
+            process.ask_to_stop()
+        end_all(self._started())
 
-    def _end(self, seconds: float) -> None:
-        """Wait for the processes, and kill those that take too long."""
-        end = time.monotonic() + seconds
-        for each in self._processes:
-            each.end(end - time.monotonic())
+    def _started(self) -> list[AttachedProcess]:
+        return [each.process for each in self._trainings if each.process is not None]

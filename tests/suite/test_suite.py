@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from parcade.cli import main
+from parcade.cluster import attached_process
 from parcade.cluster.processes import still_running, wait_for_end
 from parcade.errors import UsageError
 from parcade.experience.episodes import ScoreBoard
@@ -319,7 +320,7 @@ def test_a_cell_goes_on_from_the_checkpoint_that_its_last_training_saves_meanwhi
         return SimpleNamespace(poll=lambda: 1, returncode=1)
 
     (tmp_path / "runs").mkdir()
-    monkeypatch.setattr(jobs, "wait_for_end", save_meanwhile)
+    monkeypatch.setattr(attached_process, "wait_for_end", save_meanwhile)
     monkeypatch.setattr(subprocess, "Popen", start)
     plan = read_plan(suite)
     failed = jobs.run_cells(tmp_path, plan, at_once=1, say=print)
