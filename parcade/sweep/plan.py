@@ -81,13 +81,12 @@ class SweepPlan:
 
     def command(self, settings: dict[str, Value]) -> list[str]:
         """Arguments of ``parcade train`` for these settings, without defaults, seed and run directory."""
-        own = flags_of(settings)
-        config = parse_training([*self.training, *own]) if "frame_skip" in settings else self.base
-        flags = budget_flags(self.budget, config.env.frame_skip if is_atari(config.game) else 1)
+        # The frame skip is no setting of an algorithm, so no space has it.
+        flags = budget_flags(self.budget, self.base.env.frame_skip if is_atari(self.base.game) else 1)
         target = self.goal.target
         score = None if target is None else f"{target:g}"
         # Also without a target: a preset may set one.
-        return [*self.training, *own, *flags, f"--target-score={score}"]
+        return [*self.training, *flags_of(settings), *flags, f"--target-score={score}"]
 
     def training_of(self, settings: dict[str, Value], seed: int, run: Path) -> list[str]:
         """Arguments of ``parcade`` for one run of a trial."""

@@ -85,6 +85,7 @@ def test_the_parts_of_a_topology_are_settings_of_algorithms_that_have_them(algor
         (["value_head=mean,median"], "use e.g. value_head=mean,c51,quantile"),
         (["num_actors=1,2"], "unknown setting of ppo in --space 'num_actors'"),
         (["seed=1,2"], "unknown setting of ppo in --space 'seed'"),
+        (["frame_skip=2,4"], "unknown setting of ppo in --space 'frame_skip'"),
     ],
 )
 def test_mistakes_in_a_space_get_one_line(words, message):
