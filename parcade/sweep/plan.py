@@ -134,8 +134,12 @@ def open_sweep(folder: Path, plan: SweepPlan) -> None:
 
 
 def read_sweep(folder: Path) -> SweepPlan:
-    """Return the plan of an existing sweep. Errors: UsageError when there is none."""
-    return from_json(SweepPlan, folder / "sweep.json", "parcade sweep")
+    """Return the plan of an existing sweep. Errors: UsageError when there is none, or a damaged one."""
+    path = folder / "sweep.json"
+    plan = from_json(SweepPlan, path, "parcade sweep")
+    if not plan.seeds:
+        raise UsageError(f"{path}: seeds=[] is damaged; it was not written by parcade sweep")
+    return plan
 
 
 def _shown(value: Any) -> str:

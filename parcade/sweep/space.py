@@ -18,6 +18,7 @@ import numpy as np
 from parcade.algorithms.table import algorithm_row
 from parcade.config import TopologyConfig, TrainConfig
 from parcade.errors import UsageError, unknown_name
+from parcade.files.reading import fits
 from parcade.ranges import types_of
 
 Value = bool | int | float | str | None
@@ -54,6 +55,10 @@ class Span:
         number = math.floor(number) if self.whole else float(f"{number:.{DIGITS}g}")
         return min(max(number, self.low), self.high)
 
+    def has(self, value: Any) -> bool:
+        """Return whether a value of a file is one of the span."""
+        return fits(value, int if self.whole else float) and self.low <= value <= self.high
+
     def coordinate(self, value: Any) -> float:
         """Return the value on the axis on which it is drawn uniformly."""
         return math.log(value) if self.log else float(value)
@@ -86,12 +91,12 @@ class Choice:
         """Return the value itself."""
         return value
 
+    def has(self, value: Any) -> bool:
+        """Return whether a value of a file is in the list."""
+        return value in self.values
+
     def coordinate(self, value: Value) -> float:
-        """Return the value's place in the list. Errors: UsageError for one that is not listed."""
-        if value not in self.values:
-            raise UsageError(
-                f"a trial has the value {value!r}, which is none of {self.values}; delete its file"
-            )
+        """Return the value's place in the list."""
         return float(self.values.index(value))
 
     def distribution(self) -> Any:

@@ -37,6 +37,9 @@ def run_sweep(folder: Path, plan: SweepPlan, room: Room, say: Callable[[str], No
     with locked(folder / "lock", refusal):
         open_sweep(folder, plan)
         plan = read_sweep(folder)
+        stages: tuple[Stage, ...] = ("trials", "confirmations")
+        for stage in stages:  # damaged files end here, before anything starts
+            read_trials(folder, stage, plan.axes)
         if _new_numbers(folder, plan) or _to_continue(folder) or _to_confirm(folder, plan):
             _run_stages(folder, plan, room, say)
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from parcade.errors import UsageError
+from parcade.files.reading import fits
 from parcade.files.run_directory import read_json, read_result, write_json
 from parcade.sweep.objective import CHECKS, Objective
-from parcade.sweep.space import Value
+from parcade.sweep.space import Space, Value
 
 State = Literal["started", "finished", "stopped", "failed"]
 Stage = Literal["trials", "confirmations"]
@@ -55,23 +55,25 @@ class Trial:
         return self.state in ("finished", "stopped")
 
 
-def read_trials(folder: Path, stage: Stage, names: Iterable[str] | None = None) -> list[Trial]:
-    """Return the trials of a sweep by number; ``names`` are the settings that each must have.
+def read_trials(folder: Path, stage: Stage, space: Space | None = None) -> list[Trial]:
+    """Return the trials of a sweep by number; each must have a value of every axis of the ``space``.
 
     Errors: UsageError for a damaged file.
     """
-    return [_trial_of(path, names) for path in sorted((folder / stage).glob("*.json"))]
+    return [_trial_of(path, space) for path in sorted((folder / stage).glob("*.json"))]
 
 
-def _trial_of(path: Path, names: Iterable[str] | None) -> Trial:
+def _trial_of(path: Path, space: Space | None) -> Trial:
     data = read_json(path)
     try:
         trial = Trial(**data)
-        valid = isinstance(trial.number, int) and isinstance(trial.settings, dict)
-        valid = valid and (names is None or trial.settings.keys() == set(names))
-        valid = valid and isinstance(trial.values, list) and len(trial.values) <= CHECKS
-        valid = valid and all(value is None or isinstance(value, (int, float)) for value in trial.values)
-        valid = valid and trial.state in get_args(State)
+        valid = fits(trial.number, int) and isinstance(trial.settings, dict)
+        valid = valid and fits(trial.seeds, list[int]) and len(trial.seeds) > 0
+        valid = valid and fits(trial.values, list[float | None]) and len(trial.values) <= CHECKS
+        valid = valid and trial.state in get_args(State) and isinstance(trial.reason, str)
+        if space is not None:
+            valid = valid and trial.settings.keys() == space.keys()
+            valid = valid and all(axis.has(trial.settings[name]) for name, axis in space.items())
         trial.seeds = tuple(trial.seeds)
     except TypeError:
         valid = False

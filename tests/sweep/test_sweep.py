@@ -12,6 +12,7 @@ from parcade.cli import main
 from parcade.errors import UsageError
 from parcade.files.outputs import make_folders
 from parcade.files.run_directory import read_json, write_json
+from parcade.sweep import sweeping
 from parcade.sweep.objective import CHECKS, Budget, Objective
 from parcade.sweep.plan import FOLDERS, SweepPlan, open_sweep, read_sweep
 from parcade.sweep.runs import Failed, Training, TrialRuns
@@ -152,11 +153,18 @@ def test_a_damaged_file_of_a_trial_gets_one_line(folder):
         ("trials/0002.json", {"settings": {"learning_rate": 1e-3}}, "0002.json is no trial of parcade sweep"),
         ("trials/0002.json", {"values": ["high"]}, "0002.json is no trial of parcade sweep"),
         ("trials/0002.json", {"state": "lost"}, "0002.json is no trial of parcade sweep"),
-        (
-            "trials/0002.json",
-            {"settings": {"learning_rate": 1e-3, "epochs": 7}},
-            "a trial has the value 7, which",
+        *(
+            (
+                "trials/0002.json",
+                {"settings": {"learning_rate": rate, "epochs": epochs}},
+                "0002.json is no trial",
+            )
+            for rate, epochs in ((1e-3, 7), (1e-3, [1]), ("fast", 1), (None, 1), (-1.0, 1), (5.0, 1))
         ),
+        ("trials/0002.json", {"seeds": ["a"]}, "0002.json is no trial"),
+        ("trials/0002.json", {"number": True}, "0002.json is no trial"),
+        ("confirmations/0004-s1.json", {"seeds": []}, "0004-s1.json is no trial"),
+        ("sweep.json", {"seeds": []}, "sweep.json: seeds=[] is damaged"),
         ("sweep.json", {"seeds": 3}, "sweep.json: seeds=3 is damaged"),
         ("runs/t0002-s0/result.json", {"cpu_seconds": ...}, "result.json lacks 'cpu_seconds'; it is damaged"),
     ],
@@ -167,6 +175,14 @@ def test_a_report_of_damaged_files_is_one_line(folder, file, change, message, ca
     assert main(["sweep", "--report-only", str(folder)]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_a_sweep_with_a_damaged_file_starts_nothing(folder, monkeypatch):
+    monkeypatch.setattr(sweeping, "RayEngine", lambda *_: pytest.fail("Ray started"))
+    settings = {"learning_rate": "fast", "epochs": 1}
+    write_trial(folder, "confirmations", dataclasses.replace(trial(4, seeds=(1,)), settings=settings))
+    with pytest.raises(UsageError, match="0004-s1.json is no trial of parcade sweep; delete it"):
+        sweeping.run_sweep(folder, PLAN, sweeping.Room("", 1, 0.0), print)
 
 
 def training(folder, frames, *flags):
