@@ -1,8 +1,9 @@
 """The reporter sums counters over all ranks, decides when to report, save and stop, and writes the metrics.
 
-Every rank has a reporter, and all reporters make the same decisions. Decisions that depend on a clock, a
-signal or a file are made by one small Allreduce per iteration, so that no rank leaves the loop while another
-waits for it.
+Every rank has a reporter, and all reporters make the same decisions. Each iteration has three small
+collective operations: they sum the counters, gather the finished episodes, and take the maximum of the
+decisions that depend on a clock, a signal or a file, so that no rank leaves the loop while another waits for
+it.
 """
 
 from __future__ import annotations
