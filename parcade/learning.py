@@ -90,8 +90,9 @@ def _all_settings() -> list[Field]:
 def _flags(settings: dict[str, Any]) -> list[str]:
     """Return settings by name as the flags of ``parcade train``."""
     words: list[str] = []
-    have_default = {each.name for each in _all_settings()} | {"from"}
-    may_be_none = {each.name for each in _all_settings() if "None" in str(each.type)}
+    known = _all_settings()
+    have_default = {each.name for each in known} | {"from"}
+    may_be_none = {each.name for each in known if "None" in str(each.type)}
     for name, value in settings.items():
         flag = name.replace("_", "-")
         # None stands for the default, except of a setting that can be None. Parsing refuses unknown names.

@@ -79,8 +79,8 @@ def _write(agent: Agent, path: Path) -> int:
     from parcade.integrations.onnx import compare, output_names, write_onnx
 
     policy, env = agent.policy, agent.make_env(CHECKED_ENVS)
-    path = path.resolve()  # a link stays one
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    target = path.resolve()  # a link stays one
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     try:
         write_onnx(policy, env.single_observation_space.dtype, temporary, metadata_of(agent))
         checked = "not compared with the policy, since onnxruntime is not installed"
@@ -95,7 +95,7 @@ def _write(agent: Agent, path: Path) -> int:
                 return 1
             checked = f"same actions as the policy on {count} observations"
         size = temporary.stat().st_size
-        temporary.replace(path)
+        temporary.replace(target)
     finally:
         env.close()
         temporary.unlink(missing_ok=True)

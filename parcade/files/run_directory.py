@@ -100,7 +100,7 @@ def read_json(path: Path, kind: str = "run") -> dict[str, Any]:
 
 RESULT_FIELDS = {
     "algorithm": str, "finished_by": str, "score_mean": float | None, "episodes": int, "frames": int,
-    "cpu_seconds": float | None, "wall_seconds": float, "commit": str | None, "machine": dict[str, Any],
+    "cpu_seconds": float, "wall_seconds": float, "commit": str | None, "machine": dict[str, Any],
 }  # fmt: skip
 
 

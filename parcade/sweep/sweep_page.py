@@ -109,8 +109,8 @@ def _confirmations(
         }
         if by_seed:
             found.append((trial, statistics.fmean(by_seed.values()), by_seed))
-    found.sort(key=lambda each: each[1], reverse=plan.goal.mode == "max")
-    return sorted(found, key=lambda each: len(each[2]) < plan.confirm_seeds)
+    sign = -1 if plan.goal.mode == "max" else 1
+    return sorted(found, key=lambda each: (len(each[2]) < plan.confirm_seeds, sign * each[1]))
 
 
 def _listed(by_seed: dict[int, float]) -> str:
