@@ -208,7 +208,8 @@ def draw(
             for cell in results:
                 if cell.game == game:
                     curve = score_curve(run_of(folder, cell))
-                    axis.plot(curve["frames"] / 1e6, curve["score_mean"], lw=1.2)
+                    # The mark at the end also shows a training so short that it has one report.
+                    axis.plot(curve["frames"] / 1e6, curve["score_mean"], "o-", lw=1.2, ms=3, markevery=[-1])
             axis.set(title=game, xlabel="million frames", ylabel="score")
             axis.grid(alpha=0.25)
         for axis in axes.flat[len(games) :]:

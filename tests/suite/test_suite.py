@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import matplotlib.image
 import numpy as np
 import pytest
 
@@ -135,6 +136,18 @@ def test_aggregates_count_all_runs_and_say_which_games_they_lack():
         Path("."), plan, {}, {}, scores=scores, others=[], price=0, images=[]
     )  # fmt: skip
     assert "Over 3 of 4 games" in to_text(page)
+
+
+def test_the_curve_of_a_training_with_one_report_is_seen(tmp_path):
+    plan = Plan(("tiny_catch",), (0,), "ppo", "3k-frames", "training", ())
+    run = tmp_path / "runs" / "tiny_catch-s0"
+    run.mkdir(parents=True)
+    row = {"frames": 3000, "cpu_seconds": 1.0, "wall_seconds": 1.0, "score_mean": 0.3, "episodes": 500}
+    (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    scores = Scores("ppo", "training", {"tiny_catch": [0.3]})
+    suite_page.draw(tmp_path, plan, {Cell("tiny_catch", 0): {}}, scores)
+    picture = matplotlib.image.imread(tmp_path / "curves.png")[..., :3]
+    assert (np.ptp(picture, axis=-1) > 0.3).any(), "all is black, grey and white"
 
 
 def test_a_report_without_its_curves_or_a_place_is_one_line(suite, tmp_path, capsys):
