@@ -33,6 +33,7 @@ from parcade.cluster.heartbeat import Heartbeat, activity_of
 from parcade.cluster.ranks import check_versions
 from parcade.cluster.signals import STOP_FILE, StopRequest
 from parcade.errors import UsageError
+from parcade.exchange.agreement import RareAgreement
 from parcade.exchange.base import Exchange, LocalExchange, OptimizerFactory
 from parcade.exchange.choice import exchange_of_ranks
 from parcade.exchange.collective import wait_for_device
@@ -226,6 +227,7 @@ class _Fitting:
             dataset, exchange.world_size, exchange.rank, shuffle=True, seed=config.seed, drop_last=True
         )
         self.recorder = recorder_from_environment(exchange, self.timer)
+        self.agreement = RareAgreement(exchange)
         self.steps = self.frames = 0
         self._epoch_loss, self._epoch_batches = torch.zeros(1, device=self.device), 0
 
@@ -276,7 +278,7 @@ class _Fitting:
             self.steps += per_rank
             if self.recorder is not None:
                 self.recorder.end_iteration(self)
-                is_full = self._any_rank(self.recorder.is_full)
+                is_full = self._is_recording_full()
                 if is_full:
                     break
         with self.timer.scope("learn"):
@@ -286,6 +288,13 @@ class _Fitting:
     def _loss_of(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         loss = self.loss(self.module(inputs), targets)
         return loss, {"loss": loss.detach()}
+
+    def _is_recording_full(self) -> bool:
+        """Return whether a rank's recording is full, the same on all ranks."""
+        if not self.agreement.count_update():
+            return False
+        with self.recorder.outside_window():
+            return self.agreement.ask(self.recorder.is_full, seconds_left=self.recorder.seconds_left)[0]
 
     def _any_rank(self, flag: bool) -> bool:
         return bool(self.exchange.maximum(np.array([float(flag)]))[0])

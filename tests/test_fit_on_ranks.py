@@ -13,6 +13,7 @@ from torch.utils.data import TensorDataset
 
 from parcade.cluster import mpi
 from parcade.data_parallel import FitConfig, connect, fit
+from parcade.profile.data import read_ranks
 
 PROGRAM = """
 import json
@@ -57,7 +58,8 @@ data = TensorDataset(x, x.sum(1, keepdim=True))
 norm = 0.01 if case == "norm" and exchange.rank else None
 run = Path(__file__).parent / "run" if case == "run" and exchange.rank == 0 else None
 fit(
-    module, data, nn.functional.mse_loss, FitConfig(epochs=2, batch_size=32, max_grad_norm=norm),
+    module, data, nn.functional.mse_loss,
+    FitConfig(epochs=10_000 if case == "recorded" else 2, batch_size=32, max_grad_norm=norm),
     exchange=exchange, optimizer=lambda p: torch.optim.SGD(p, 1e-2), evaluate=evaluate, run=run,
     say=lambda line: None,
 )
@@ -71,7 +73,8 @@ print(json.dumps(told))
 def on_two_ranks(tmp_path):
     pytest.importorskip("mpi4py", reason="the extra parcade[mpi] is not installed")
     (tmp_path / "program.py").write_text(PROGRAM)
-    return lambda case: run([*launcher("mpi", 2), str(tmp_path / "program.py"), case])
+    program = str(tmp_path / "program.py")
+    return lambda case, **environment: run([*launcher("mpi", 2), program, case], **environment)
 
 
 def test_all_ranks_train_with_the_buffers_and_frozen_weights_of_rank_0(on_two_ranks):
@@ -95,6 +98,16 @@ def test_ranks_with_different_arguments_are_told_so(on_two_ranks, case, says):
     code, _, err = on_two_ranks(case)
     assert code != 0
     assert f"{says}; give every rank the same dataset, module and settings" in err
+
+
+def test_a_recorded_fit_makes_the_collective_calls_of_one_that_is_not(on_two_ranks, tmp_path):
+    profile = {"PARCADE_PROFILE": str(tmp_path / "profile"), "PARCADE_PROFILE_SECONDS": "0.5"}
+    code, _, err = on_two_ranks("recorded", **profile)
+    assert code == 0, err
+    ranks = read_ranks(tmp_path / "profile")
+    assert [rank.segment_bytes for rank in ranks] == [[20], [20]]  # the gradient of 5 parameters
+    assert len(ranks[0].iteration_seconds) == len(ranks[1].iteration_seconds)
+    assert max(rank.window_seconds for rank in ranks) >= 0.5
 
 
 def test_a_rank_that_exits_within_a_fit_ends_all(on_two_ranks):

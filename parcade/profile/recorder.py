@@ -14,11 +14,13 @@ it finishes inside, and work that finishes after the window does not count.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import resource
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -65,7 +67,8 @@ class Recorder:
     """Records one rank after ``WARM_UP_ITERATIONS`` iterations.
 
     Every rank calls ``end_iteration`` once per iteration, and ``write`` at the end of the run. ``is_full``
-    says that the window is over; the caller must make all ranks stop together.
+    says that the window is over; the caller must make all ranks stop together. ``outside_window`` is for the
+    collective call that this takes, unless the program makes it in every iteration anyway.
 
     Args:
         folder: folder of the rank's file.
@@ -99,6 +102,27 @@ class Recorder:
     def is_full(self) -> bool:
         """Whether the window is over."""
         return self._elapsed >= self.seconds
+
+    @property
+    def seconds_left(self) -> float:
+        """Length of the rest of the window."""
+        return max(self.seconds - self._elapsed, 0.0)
+
+    @contextlib.contextmanager
+    def outside_window(self) -> Iterator[None]:
+        """Context manager for what a program does only because it is recorded, between two iterations.
+
+        Its time, its spans and its collective calls are not recorded.
+        """
+        on_collective, on_span = self.exchange.on_collective, self.timer.on_span
+        barrier_first = self.exchange.barrier_first
+        self.exchange.on_collective, self.exchange.barrier_first, self.timer.on_span = None, False, None
+        yield
+        self.timer.snapshot()  # ends the span from outside the window
+        self.exchange.on_collective, self.exchange.barrier_first = on_collective, barrier_first
+        self.timer.on_span = on_span
+        self._since = time.perf_counter()
+        self._cpu_since = self._cpu_mark = time.process_time()
 
     def end_iteration(self, source: Counts) -> None:
         """Mark the end of an iteration. This is a collective call once, when recording starts."""

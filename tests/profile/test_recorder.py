@@ -151,6 +151,23 @@ def test_own_work_is_cut_at_the_collective_calls(world, tmp_path):
     assert rank.segment_bytes == [1000, 1000]
 
 
+def test_what_happens_outside_the_window_is_not_recorded(world, tmp_path):
+    for _ in range(2 + 3):
+        world.iteration()
+        with world.recorder.outside_window():
+            assert not world.exchange.barrier_first
+            world.call(16, 2.0)
+    assert world.recorder.seconds_left == pytest.approx(100 - 3 * 7.25)
+    assert world.exchange.barrier_first
+    world.recorder.write()
+    (rank,) = read_ranks(tmp_path)
+    assert rank.iteration_seconds == rank.iteration_cpu_seconds == pytest.approx([7.25] * 3)
+    assert rank.seconds["communicate"] == pytest.approx(3.0)
+    assert np.allclose(rank.segments, [[5.0, 1.0, 0.25]] * 3)
+    assert np.allclose(rank.cpu_segments, rank.segments)
+    assert rank.segment_bytes == [1000, 1000]
+
+
 def test_what_an_iteration_does_before_more_calls_than_most_make_is_work_before_the_first():
     iterations = [
         ([1.0, 2.0], [8], [0.5, 1.0]),
