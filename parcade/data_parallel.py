@@ -61,15 +61,16 @@ class Fit:
     """Result of a fit, on every rank; ``evaluations`` are on rank 0 only."""
 
     epochs: int = 0
+    """Complete passes over the data."""
     updates: int = 0
     samples: int = 0
     """Over all ranks."""
     seconds: float = 0.0
-    """Wall-clock time up to the end of the last epoch, including all evaluations but the last."""
+    """Wall-clock time up to the last update, including all evaluations but the last."""
     epoch_seconds: list[float] = field(default_factory=list)
-    """``seconds`` at the end of each epoch."""
+    """``seconds`` at the end of each complete epoch."""
     loss: float = float("nan")
-    """Mean over the last epoch and all ranks."""
+    """Mean over all ranks and the last epoch, or over its updates before a stop."""
     scope_seconds: dict[str, list[float]] = field(default_factory=dict)
     """Wall-clock time in each timing scope, one value per rank. On a GPU, ``learn`` includes the
     synchronisation at the end of an epoch."""
@@ -137,8 +138,8 @@ def _connected_exchange(
     )
 
 
-# Said at once: an epoch may take hours.
-STOPPING = "stopping after this epoch; Ctrl-C again ends at once"
+# Said at once: an update or an evaluation may take long.
+STOPPING = "stopping after the updates of the next few seconds; Ctrl-C again ends at once"
 
 
 def fit(
@@ -165,7 +166,10 @@ def fit(
             Tensors and NumPy arrays of one number are recorded as numbers.
         run: a directory that every rank can access, for ``metrics.jsonl``, ``result.json``,
             ``module.safetensors`` and heartbeats.
-        say: called on rank 0 with one line per evaluation.
+        say: called on rank 0 with one line per evaluation, and one if the fit is stopped.
+
+    The first Ctrl-C or SIGTERM on any rank, or a file ``stop`` in ``run``, stops all ranks after the same
+    update, within a few seconds of updates. The fit then ends as after its last epoch.
 
     Errors: UsageError for a batch size that the number of ranks does not divide, an unsupported module, a
     directory that holds a run of ``parcade train``, data that do not fit on the GPU, or ranks with different
@@ -226,6 +230,8 @@ class _Fitting:
         self.sampler = DistributedSampler(
             dataset, exchange.world_size, exchange.rank, shuffle=True, seed=config.seed, drop_last=True
         )
+        self.per_rank = config.batch_size // exchange.world_size
+        self._batches_per_epoch = len(self.sampler) // self.per_rank
         self.recorder = recorder_from_environment(exchange, self.timer)
         self.agreement = RareAgreement(exchange)
         self.steps = self.frames = 0
@@ -235,13 +241,14 @@ class _Fitting:
         clock = self.timer.device_clock
         started, before = time.perf_counter(), self.timer.snapshot()
         before_on_device = clock.snapshot() if clock else {}
-        stopped = False
-        while self.done.epochs < self.config.epochs and not stopped:
-            stopped = self._epoch()
-            self.done.epochs += 1
+        ends = False
+        while self.done.epochs < self.config.epochs and not ends:
+            ends = self._epoch()
             self.done.seconds = time.perf_counter() - started
-            self.done.epoch_seconds.append(self.done.seconds)
-            last = stopped or self.done.epochs == self.config.epochs
+            if not ends or self._epoch_batches == self._batches_per_epoch:
+                self.done.epochs += 1
+                self.done.epoch_seconds.append(self.done.seconds)
+            last = ends or self.done.epochs == self.config.epochs
             if self._is_evaluation_due(last):
                 self._evaluate()
         if self.recorder is not None:
@@ -262,42 +269,47 @@ class _Fitting:
         return {name: rows[:, i].tolist() for i, name in enumerate(seconds)}
 
     def _epoch(self) -> bool:
-        """Train for one epoch; return whether to stop, the same on all ranks. Reads nothing from a GPU."""
+        """Train for one epoch, or up to the update after which all ranks end the fit; return whether they do.
+
+        Reads nothing from a GPU.
+        """
         self.sampler.set_epoch(self.done.epochs)
         self._epoch_loss.zero_()
         self._epoch_batches = 0
         self.module.train()
-        per_rank = self.config.batch_size // self.exchange.world_size
-        is_full = False
-        for inputs, targets in batches(self.dataset, self.sampler, per_rank, self.device, self.timer):
+        ends = False
+        for inputs, targets in batches(self.dataset, self.sampler, self.per_rank, self.device, self.timer):
             with self.timer.scope("learn"):
                 self._epoch_loss += self.exchange.minimize(self._loss_of, inputs, targets)["loss"]
             self._epoch_batches += 1
             self.done.updates += 1
             self.done.samples += self.config.batch_size
-            self.steps += per_rank
+            self.steps += self.per_rank
             if self.recorder is not None:
                 self.recorder.end_iteration(self)
-                is_full = self._is_recording_full()
-                if is_full:
-                    break
+            ends = self.agreement.count_update() and self._agree_to_end()
+            if ends:
+                break
         with self.timer.scope("learn"):
             wait_for_device(self._epoch_loss)  # asynchronous GPU work counts in this epoch
-        return is_full or self._any_rank(self.stop.requested())
+        return ends
 
     def _loss_of(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         loss = self.loss(self.module(inputs), targets)
         return loss, {"loss": loss.detach()}
 
-    def _is_recording_full(self) -> bool:
-        """Return whether a rank's recording is full, the same on all ranks."""
-        if not self.agreement.count_update():
-            return False
-        with self.recorder.outside_window():
-            return self.agreement.ask(self.recorder.is_full, seconds_left=self.recorder.seconds_left)[0]
-
-    def _any_rank(self, flag: bool) -> bool:
-        return bool(self.exchange.maximum(np.array([float(flag)]))[0])
+    def _agree_to_end(self) -> bool:
+        """Return whether a stop was requested on any rank, or a recording is full. Collective."""
+        if self.recorder is None:
+            (stops,), is_full = self.agreement.ask(self.stop.requested()), False
+        else:
+            with self.recorder.outside_window():
+                stops, is_full = self.agreement.ask(
+                    self.stop.requested(), self.recorder.is_full, seconds_left=self.recorder.seconds_left
+                )
+        if stops and self.exchange.rank == 0:
+            self.say(f"stopped within epoch {self.done.epochs + 1}, after update {self.done.updates:,}")
+        return stops or is_full
 
     def _is_evaluation_due(self, last: bool) -> bool:
         every = self.config.evaluate_every

@@ -281,20 +281,27 @@ def test_a_fit_on_the_stand_in_is_the_fit_on_the_cpu_bit_for_bit(monkeypatch, da
 
 
 @pytest.mark.quick
-def test_ctrl_c_ends_a_fit_after_its_epoch_and_says_so_at_once(capfd):
+def test_ctrl_c_ends_a_fit_within_its_epoch_and_says_so_at_once(capfd, tmp_path):
     def interrupting_loss(scores, targets):
-        if not said:
+        loss = F.cross_entropy(scores, targets)
+        losses.append(loss.item())
+        if len(losses) == 3 + 2:
             signal.raise_signal(signal.SIGINT)
-            said.append(capfd.readouterr().err)
-        return F.cross_entropy(scores, targets)
+            said_at_once.append(capfd.readouterr().err)
+        return loss
 
-    said = []
+    losses, said_at_once, said = [], [], []
     done = fit(
-        nn.Linear(3, 2), blobs(), interrupting_loss, FitConfig(epochs=5, batch_size=32),
-        exchange=connect("local"), optimizer=sgd, say=lambda line: None,
+        nn.Linear(3, 2), blobs(), interrupting_loss, FitConfig(epochs=500, batch_size=32),
+        exchange=connect("local"), optimizer=sgd, evaluate=lambda module: {}, run=tmp_path, say=said.append,
     )  # fmt: skip
-    assert said == ["stopping after this epoch; Ctrl-C again ends at once\n"]
-    assert len(done.epoch_seconds) == 1
+    assert said_at_once == [f"{data_parallel.STOPPING}\n"]
+    # The ranks ask one another after 1, 3 and 7 updates, and an epoch has 3.
+    assert (done.epochs, done.updates, done.samples, len(done.epoch_seconds)) == (2, 7, 7 * 32, 2)
+    assert done.loss == pytest.approx(losses[-1]) and done.seconds > done.epoch_seconds[-1]
+    assert said[0] == "stopped within epoch 3, after update 7" and said[1].startswith("epoch 2 ")
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["epochs"], result["updates"]) == (2, 7) and (tmp_path / "module.safetensors").exists()
 
 
 @pytest.mark.quick

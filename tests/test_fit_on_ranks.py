@@ -17,6 +17,7 @@ from parcade.profile.data import read_ranks
 
 PROGRAM = """
 import json
+import signal
 import sys
 from pathlib import Path
 import torch
@@ -51,19 +52,29 @@ def evaluate(module):
     return {}
 
 
+def loss(scores, targets):
+    if case == "stop" and exchange.rank == 1 and len(seen) == 100:
+        signal.raise_signal(signal.SIGTERM)
+    return nn.functional.mse_loss(scores, targets)
+
+
 seen, module = [], Module()
 torch.manual_seed(0)
 x = torch.randn(256 - 32 * exchange.rank * (case == "uneven"), 4)
+if case == "stop":
+    x = x.repeat(250, 1)  # 2,000 updates per epoch
 data = TensorDataset(x, x.sum(1, keepdim=True))
 norm = 0.01 if case == "norm" and exchange.rank else None
 run = Path(__file__).parent / "run" if case == "run" and exchange.rank == 0 else None
-fit(
-    module, data, nn.functional.mse_loss,
+done = fit(
+    module, data, loss,
     FitConfig(epochs=10_000 if case == "recorded" else 2, batch_size=32, max_grad_norm=norm),
     exchange=exchange, optimizer=lambda p: torch.optim.SGD(p, 1e-2), evaluate=evaluate, run=run,
     say=lambda line: None,
 )
 tensors = {**dict(module.named_buffers()), "weight": module.frozen.weight, "first": seen[0]}
+if case == "stop":
+    sys.exit(print(done.epochs, done.updates, len(done.epoch_seconds)))
 told = {name: torch.view_as_real(t + 0j).tolist() for name, t in tensors.items()}
 print(json.dumps(told))
 """
@@ -108,6 +119,14 @@ def test_a_recorded_fit_makes_the_collective_calls_of_one_that_is_not(on_two_ran
     assert [rank.segment_bytes for rank in ranks] == [[20], [20]]  # the gradient of 5 parameters
     assert len(ranks[0].iteration_seconds) == len(ranks[1].iteration_seconds)
     assert max(rank.window_seconds for rank in ranks) >= 0.5
+
+
+def test_a_signal_on_one_rank_stops_all_after_the_same_update_of_an_epoch(on_two_ranks):
+    code, out, err = on_two_ranks("stop")
+    assert code == 0, err
+    first, second = out.strip().splitlines()
+    epochs, updates, ends = map(int, first.split())
+    assert first == second and epochs == ends == 0 and 100 <= updates <= 127
 
 
 def test_a_rank_that_exits_within_a_fit_ends_all(on_two_ranks):
