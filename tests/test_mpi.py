@@ -60,6 +60,7 @@ def allreduce_checks(request):
         "statistics_and_advantages_are_global",
         "the_largest_value_is_that_of_all_ranks",
         "rows_of_different_counts_are_gathered_in_rank_order",
+        "a_sum_and_rows_are_one_call_that_gathers_only_existing_rows",
         "a_changed_parameter_is_found",
         "cores_of_pinned_ranks_are_those_of_the_host",
     ],

@@ -46,13 +46,11 @@ class AllreduceExchange(CollectiveExchange):
             self._comm.Bcast(x.numpy(), root=0)
         return x
 
-    def gather_rows(self, rows: np.ndarray) -> np.ndarray:
-        rows = np.ascontiguousarray(rows, np.float64)
+    def _gather(self, rows: np.ndarray) -> np.ndarray:
         counts = np.empty(self.world_size, np.int64)
-        with self.communicating(rows.nbytes):
-            self._comm.Allgather(np.array([rows.size], np.int64), counts)
-            gathered = np.empty(counts.sum(), np.float64)
-            self._comm.Allgatherv(rows, [gathered, counts])
+        self._comm.Allgather(np.array([rows.size], np.int64), counts)
+        gathered = np.empty(counts.sum(), np.float64)
+        self._comm.Allgatherv(rows, [gathered, counts])
         return gathered.reshape(-1, rows.shape[1])
 
     def gather_on_first(self, x: np.ndarray) -> np.ndarray | None:

@@ -169,6 +169,13 @@ class Exchange:
         """Return the rows ``[k, m]`` float64 of all ranks, concatenated in rank order, on every rank."""
         return rows
 
+    def sum_and_gather(self, x: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the sum over ranks of the vector x float64, and ``gather_rows(rows)``, in one call.
+
+        It is one Allreduce if no rank has rows.
+        """
+        return x, rows
+
     def gather_on_first(self, x: np.ndarray) -> np.ndarray | None:
         """Return the arrays ``[m]`` of all ranks as ``[world_size, m]`` on rank 0; None on other ranks."""
         return x[None]

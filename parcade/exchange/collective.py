@@ -20,10 +20,14 @@ def wait_for_device(x: Tensor) -> None:
 
 
 class CollectiveExchange(Exchange):
-    """Combines gradients and statistics with one collective sum, ``_reduce``."""
+    """Combines gradients and statistics with one collective sum, ``_reduce``, and gathers rows."""
 
     def _reduce(self, x: Tensor) -> None:
         """Sum x over ranks in place."""
+        raise NotImplementedError
+
+    def _gather(self, rows: np.ndarray) -> np.ndarray:
+        """Return the rows ``[k, m]`` float64 of all ranks, concatenated in rank order."""
         raise NotImplementedError
 
     def _cores_of_host(self, first: int) -> tuple[int, ...]:
@@ -50,6 +54,19 @@ class CollectiveExchange(Exchange):
             self._reduce(x)
             self._wait_if_recorded(x)
         return x
+
+    def gather_rows(self, rows: np.ndarray) -> np.ndarray:
+        rows = np.ascontiguousarray(rows, np.float64)
+        with self.communicating(rows.nbytes):
+            return self._gather(rows)
+
+    def sum_and_gather(self, x: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.ascontiguousarray(rows, np.float64)
+        packed = np.empty(len(x) + 1)
+        packed[:-1], packed[-1] = x, len(rows)
+        with self.communicating(packed.nbytes + rows.nbytes):
+            self._reduce(torch.from_numpy(packed))
+            return packed[:-1], self._gather(rows) if packed[-1] else rows
 
     def _wait_if_recorded(self, x: Tensor) -> None:
         """Wait for the device while a profile is recorded, since calls return before the GPU is done.

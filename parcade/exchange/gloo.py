@@ -42,17 +42,15 @@ class GlooExchange(CollectiveExchange):
             dist.broadcast(x, src=0)
         return x
 
-    def gather_rows(self, rows: np.ndarray) -> np.ndarray:
-        rows = np.ascontiguousarray(rows, np.float64)
-        with self.communicating(rows.nbytes):
-            counts = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world_size)]
-            dist.all_gather(counts, torch.tensor([len(rows)]))
-            # gloo gathers equal shapes only: every rank pads its rows to the largest number of rows.
-            longest = max(int(count) for count in counts)
-            padded = torch.zeros(longest, rows.shape[1], dtype=torch.float64)
-            padded[: len(rows)] = torch.from_numpy(rows)
-            gathered = [torch.empty_like(padded) for _ in range(self.world_size)]
-            dist.all_gather(gathered, padded)
+    def _gather(self, rows: np.ndarray) -> np.ndarray:
+        counts = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world_size)]
+        dist.all_gather(counts, torch.tensor([len(rows)]))
+        # gloo gathers equal shapes only: every rank pads its rows to the largest number of rows.
+        longest = max(int(count) for count in counts)
+        padded = torch.zeros(longest, rows.shape[1], dtype=torch.float64)
+        padded[: len(rows)] = torch.from_numpy(rows)
+        gathered = [torch.empty_like(padded) for _ in range(self.world_size)]
+        dist.all_gather(gathered, padded)
         return torch.cat([part[: int(count)] for part, count in zip(gathered, counts, strict=True)]).numpy()
 
     def gather_on_first(self, x: np.ndarray) -> np.ndarray | None:

@@ -55,6 +55,7 @@ class Callbacks:
 
     def __init__(self, callbacks: Iterable[Callback | Callable[[Report], bool | None]] = ()) -> None:
         self._callbacks = [_as_callback(each) for each in callbacks]
+        self.are_any = bool(self._callbacks)
         self.stops = False
         self.failure: Exception | None = None
 

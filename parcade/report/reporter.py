@@ -1,9 +1,8 @@
 """The reporter sums counters over all ranks, decides when to report, save and stop, and writes the metrics.
 
-Every rank has a reporter, and all reporters make the same decisions. Each iteration has three small
-collective operations: they sum the counters, gather the finished episodes, and take the maximum of the
-decisions that depend on a clock, a signal or a file, so that no rank leaves the loop while another waits for
-it.
+Every rank has a reporter, and all reporters make the same decisions. One small Allreduce per iteration sums
+the counters, and counts the ranks that want each decision that depends on a clock, a signal or a file, so
+that no rank leaves the loop while another waits for it. Iterations in which episodes ended gather their rows.
 """
 
 from __future__ import annotations
@@ -30,7 +29,9 @@ from parcade.report.progress import COUNTERS, Progress
 from parcade.report.terminal import PlainView
 from parcade.report.writers import Writer
 
-REPORT, CHECKPOINT, STOP, TIME_UP = range(4)
+REPORT, CHECKPOINT, STOP, TIME_UP, HAS_CALLBACKS = range(5)
+NUM_FLAGS = 5
+"""Flags that a rank sets for itself and that hold for all."""
 
 
 @dataclass(eq=False)
@@ -63,7 +64,7 @@ class Reporter:
 
     def __post_init__(self) -> None:
         # A run that was killed after its last checkpoint, before its result was written, is finished.
-        self.finished = self._reason_to_finish(np.zeros(4)) if self.progress.iterations else None
+        self.finished = self._reason_to_finish(np.zeros(NUM_FLAGS)) if self.progress.iterations else None
         self._last_report = self._last_checkpoint = time.perf_counter()
         self._last_counts = self._counts()
         self._last_seconds = self._seconds()
@@ -99,28 +100,28 @@ class Reporter:
     def _synchronise(self, source: Source) -> tuple[bool, bool]:
         """Sum counters over ranks and agree on whether a report and a checkpoint are due."""
         p, now = self.progress, time.perf_counter()
-        counts = torch.tensor(
-            [source.frames, source.reset_frames, source.steps, source.cut_games, self._cpu_seconds(source)],
-            dtype=torch.float64,
-        )
-        counts = self.exchange.sum(counts)
-        p.frames, p.reset_frames, p.steps, p.cut_games = (int(x) for x in counts[:4])
-        p.cpu_seconds = p.cpu_seconds_before + float(counts[4])
-        p.updates = self.exchange.updates
-        p.iterations += 1
-        rows = self.exchange.gather_rows(np.concatenate([log.take_new() for log in source.episode_logs]))
-        p.board.add(rows)
-        self._new_scores += rows[:, 0].tolist()
-        is_first = self.exchange.rank == 0
-        if is_first:
-            self.callbacks.episodes(rows)
-        limit = self.config.run.time_limit_seconds
-        due = np.zeros(4)
+        is_first, limit = self.exchange.rank == 0, self.config.run.time_limit_seconds
+        due = np.zeros(NUM_FLAGS)
         due[REPORT] = is_first and now - self._last_report >= self.config.run.report_seconds
         due[CHECKPOINT] = is_first and now - self._last_checkpoint >= self.config.run.checkpoint_seconds
         due[STOP] = self.stop_requested() or self.callbacks.stops
         due[TIME_UP] = is_first and limit is not None and p.wall_seconds >= limit
-        due = self.exchange.maximum(due)
+        due[HAS_CALLBACKS] = self.callbacks.are_any
+        counts = [source.frames, source.reset_frames, source.steps, source.cut_games]
+        sums = np.array([*due, *counts, self._cpu_seconds(source)], np.float64)
+        rows = np.concatenate([log.take_new() for log in source.episode_logs])
+        sums, rows = self.exchange.sum_and_gather(sums, rows)
+        due, counts = sums[:NUM_FLAGS], sums[NUM_FLAGS:-1]
+        p.frames, p.reset_frames, p.steps, p.cut_games = (int(x) for x in counts)
+        p.cpu_seconds = p.cpu_seconds_before + float(sums[-1])
+        p.updates = self.exchange.updates
+        p.iterations += 1
+        p.board.add(rows)
+        self._new_scores += rows[:, 0].tolist()
+        if is_first:
+            self.callbacks.episodes(rows)
+        if due[HAS_CALLBACKS] and len(rows):  # the callback of an episode may have ended the run
+            due[STOP] += self.exchange.maximum(np.array([float(self.callbacks.stops)]))[0]
         for score in p.mark_milestones():
             self.say(f"mean score {score:g} reached after {p.wall_seconds:.0f} s and {p.frames:,} frames")
         self.finished = self._reason_to_finish(due)

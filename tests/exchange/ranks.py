@@ -86,6 +86,22 @@ def check_rows_of_different_counts_are_gathered_in_rank_order():
     assert (gathered is None) == (exchange.rank != 0)
 
 
+def check_a_sum_and_rows_are_one_call_that_gathers_only_existing_rows():
+    exchange = EXCHANGE(Timer())
+    gather, gathered, calls = exchange._gather, [], []
+    exchange._gather = lambda rows: gathered.append(len(rows)) or gather(rows)
+    exchange.on_collective = lambda num_bytes, over: calls.append((num_bytes, over))
+    for num_rows in (0, 2):
+        mine = np.full((num_rows if exchange.rank == 1 else 0, 3), 7.5)
+        sums, rows = exchange.sum_and_gather(np.array([0.25, 2.0**50 + exchange.rank]), mine)
+        N = exchange.world_size
+        assert sums.tolist() == [0.25 * N, 2.0**50 * N + N * (N - 1) / 2]
+        np.testing.assert_array_equal(rows, np.full((num_rows, 3), 7.5))
+    assert gathered == [len(mine)]
+    bytes_of_calls = [8 * (2 + 1), 8 * (2 + 1) + mine.nbytes]
+    assert calls == [(num_bytes, over) for num_bytes in bytes_of_calls for over in (False, True)]
+
+
 def check_a_changed_parameter_is_found():
     exchange = EXCHANGE(Timer())
     exchange.attach(make_policy(0), adam, None)

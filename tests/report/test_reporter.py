@@ -16,6 +16,7 @@ from parcade.experience.episodes import EpisodeLog
 from parcade.machine.device_timing import DeviceClock, HostEvents
 from parcade.machine.timing import SCOPES, Timer
 from parcade.profile.data import read_ranks
+from parcade.report.callbacks import Callback, Callbacks
 from parcade.report.metrics import METRICS
 from parcade.report.progress import Progress
 from parcade.report.reporter import Reporter
@@ -36,10 +37,34 @@ class TwoRanks(LocalExchange):
         pass
 
 
+class Counting(LocalExchange):
+    """Names its collective calls."""
+
+    def __init__(self, timer):
+        super().__init__(timer)
+        self.calls = []
+
+    def sum(self, x):
+        self.calls.append("sum")
+        return x
+
+    def maximum(self, x):
+        self.calls.append("maximum")
+        return x
+
+    def gather_rows(self, rows):
+        self.calls.append("gather_rows")
+        return rows
+
+    def sum_and_gather(self, x, rows):
+        self.calls.append("sum_and_gather")
+        return x, rows
+
+
 class Reported:
     """A reporter on a clock that the test moves; every iteration adds a report to ``reports``."""
 
-    def __init__(self, monkeypatch, clock, exchange=LocalExchange):
+    def __init__(self, monkeypatch, clock, exchange=LocalExchange, callbacks=()):
         self.now = 100.0
         for home in ("parcade.machine.timing.perf_counter", "time.perf_counter"):
             monkeypatch.setattr(home, lambda: self.now)
@@ -59,6 +84,7 @@ class Reported:
             writer=SimpleNamespace(write=lambda metrics: None),
             save=lambda: None,
             stop_requested=lambda: False,
+            callbacks=Callbacks(callbacks),
         )
         self.source = SimpleNamespace(
             frames=0, reset_frames=0, steps=0, cut_games=0, episode_logs=[EpisodeLog(np.arange(1))]
@@ -68,7 +94,7 @@ class Reported:
         """The report after ``seconds`` more."""
         self.now += seconds
         self.reporter.record(self.source, {"loss/value": torch.tensor(1.0)})
-        return self.reports[-1]
+        return self.reports[-1] if self.reports else None
 
 
 def gpu(report):
@@ -102,6 +128,35 @@ def test_several_ranks_report_the_mean_of_their_gpus(monkeypatch):
     assert gpu(run.after(5.0)) == pytest.approx(
         {"busy": 0.4, "idle": 0.6, "copies": 0.0, "emulate": 0.0, "infer": 0.0, "learn": 0.4}
     )
+
+
+def test_an_iteration_without_a_report_takes_one_collective_call(monkeypatch):
+    run = Reported(monkeypatch, None, Counting)
+    for episodes in (0, 1, 2):
+        run.source.episode_logs[0].add_finished(np.ones((episodes, 5)))
+        run.source.frames = 100 * (episodes + 1)
+        run.after(0.1)
+    assert run.reporter.exchange.calls == ["sum_and_gather"] * 3
+    assert (run.reporter.progress.board.episodes, run.reporter.progress.frames) == (3, 300)
+
+
+def test_the_callback_of_an_episode_ends_the_run_after_its_iteration(monkeypatch):
+    class Ending(Callback):
+        def on_episode(self, episode):
+            return episode.score == 3.0
+
+    run = Reported(monkeypatch, None, Counting, [Ending()])
+    run.reporter._report = run.reporter._checkpoint = lambda: None
+    for score in (None, 1.0, 3.0):
+        assert run.reporter.finished is None
+        run.source.episode_logs[0].add_finished(np.full((int(score is not None), 5), score or 0.0))
+        run.after(0.1)
+    assert run.reporter.finished == "stopped"
+    assert run.reporter.exchange.calls == ["sum_and_gather"] * 2 + [
+        "maximum",
+        "sum_and_gather",
+        "maximum",
+    ]
 
 
 def test_without_a_device_clock_there_are_no_metrics_of_a_gpu(monkeypatch):
