@@ -213,11 +213,19 @@ class Profile:
 
 
 def write_rank(rank: RankProfile, folder: Path) -> None:
-    """Write one rank's file under a temporary name and rename it: readers never see a partial file."""
+    """Write one rank's file under a temporary name and rename it: readers never see a partial file.
+
+    Errors: UsageError if it cannot be written, e.g. on a full disk.
+    """
     path = folder / f"rank-{rank.rank}.json"
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(asdict(rank)))
-    temporary.replace(path)
+    try:
+        temporary.write_text(json.dumps(asdict(rank)))
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(
+            f"the profile {path} could not be written ({error.strerror}); use another PARCADE_PROFILE"
+        ) from None
 
 
 def read_ranks(folder: Path) -> tuple[RankProfile, ...]:

@@ -30,6 +30,7 @@ import numpy as np
 from parcade.doctor.running import BUSY_SHARE, thread_seconds
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
+from parcade.files.outputs import why_not_writable
 from parcade.machine.device_timing import DeviceClock, device_seconds
 from parcade.machine.facts import usable_cores
 from parcade.machine.threads import pools_here
@@ -303,6 +304,8 @@ def recorder_from_environment(
         raise UsageError(
             f"PARCADE_PROFILE={folder} cannot be a directory ({error.strerror}); use another path"
         ) from None
+    if reason := why_not_writable(Path(folder)):
+        raise UsageError(f"PARCADE_PROFILE={folder} cannot be written ({reason}); use another path")
     barrier = os.environ.get("PARCADE_PROFILE_BARRIER", "1") == "1"
     return Recorder(Path(folder), seconds, exchange, timer, actor_timer, barrier=barrier)
 

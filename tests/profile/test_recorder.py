@@ -292,3 +292,12 @@ def test_the_environment_asks_for_a_recorder(monkeypatch, tmp_path):
     monkeypatch.setenv("PARCADE_PROFILE", str(tmp_path / "file"))
     with pytest.raises(UsageError, match="file cannot be a directory .File exists.; use another path"):
         recorder_from_environment(exchange, exchange.timer)
+    monkeypatch.setenv("PARCADE_PROFILE", "/proc/self")  # not even root can create files here
+    with pytest.raises(UsageError, match="PARCADE_PROFILE=/proc/self cannot be written .*; use another path"):
+        recorder_from_environment(exchange, exchange.timer)
+
+
+def test_a_profile_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "rank-0.json").mkdir()
+    with pytest.raises(UsageError, match=r"rank-0.json could not be written \(Is a directory\); use another"):
+        write_rank(profiles.rank(0), tmp_path)
