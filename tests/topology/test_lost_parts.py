@@ -12,12 +12,13 @@ from parcade.build.replay import make_replay
 from parcade.errors import UsageError
 from parcade.experience.env_group import EnvGroup
 from parcade.files.run_directory import complete_checkpoints, newest_checkpoint
+from parcade.machine.timing import Timer
 from parcade.report.progress import Progress
 from parcade.topology.driver import LOSSES_IN_A_ROW, RunLost
 from parcade.topology.driver_checkpoint import TopologyCheckpointer
 from parcade.topology.engine import PartLost, SerialEngine
 from parcade.topology.learner import Learner, ServerLearner
-from parcade.topology.run import SCALE_FILE, make_driver, scale
+from parcade.topology.run import SCALE_FILE, DriverExchange, make_driver, scale
 from parcade.train import start_run
 
 
@@ -38,6 +39,19 @@ def server_learner(driver, index):
 
 def checkpointer(config, run, driver):
     return TopologyCheckpointer(config, run, driver, Progress(config.run.total_frames, ()), say=print)
+
+
+def test_learners_that_differ_are_named_at_the_next_report(tmp_path):
+    driver = begun(config_for(tmp_path, "impala", num_envs=4, topology={"num_learners": 3}))
+    exchange = DriverExchange(Timer(), driver)
+    exchange.check_parameters()
+    learner = driver.parts["learner-1"].thing
+    with torch.no_grad():
+        learner.exchange.parameters.data[0] += 1e-6
+    with pytest.raises(RuntimeError, match="parameters of learner 1 differ from learner 0's after update 5;"):
+        exchange.check_parameters()
+    learner.life = None  # a new process has other weights, and is restarted by the next update
+    exchange.check_parameters()
 
 
 @pytest.mark.parametrize("algorithm", ["impala", "apex", "ga3c"])
