@@ -22,7 +22,7 @@ from parcade.envs import make_vec
 from parcade.envs.games import canonical_game, is_atari
 from parcade.envs.settings import EnvSettings, env_preset
 from parcade.errors import UsageError
-from parcade.machine.facts import available_cores, commit, machine
+from parcade.machine.facts import commit, cores_at_once, machine
 from parcade.machine.threads import check_threads
 from parcade.machine.timing import process_cpu_seconds
 from parcade.model.actions import BoxActions, actions_of
@@ -286,7 +286,7 @@ def _config(flags: BenchFlags, num_envs: int) -> tuple[Any, int]:
     config = TrainConfig(flags.game, run, _settings(flags), hyper)
     check_device(config)
     check_divisible(config, 1)
-    threads = flags.num_threads or available_cores()
+    threads = flags.num_threads or cores_at_once()
     torch.set_num_threads(threads)
     return config, threads
 

@@ -112,7 +112,7 @@ def _refuse_bad_training(arguments: list[str]) -> None:
 
 def _read(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
     """Read a profile from its file or from a directory of rank files; also return that directory."""
-    from parcade.machine.facts import available_cores, commit, machine
+    from parcade.machine.facts import commit, cores_at_once, machine
     from parcade.profile.data import Profile, from_json, read_ranks
 
     if path.is_file():
@@ -130,7 +130,7 @@ def _read(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
         )
     shown = f"a program with PARCADE_PROFILE={path}"
     ranks = read_ranks(path)
-    return Profile(shown, {}, flags.barrier, available_cores(), machine(), commit(), 0.0, ranks), path
+    return Profile(shown, {}, flags.barrier, cores_at_once(), machine(), commit(), 0.0, ranks), path
 
 
 def _report(found: Profile, folder: Path, *, new: bool = False) -> int:

@@ -249,14 +249,14 @@ def _plan(flags: ScaleFlags) -> StudyPlan:
 
 def _questions(flags: ScaleFlags) -> Questions:
     """Return the questions to answer. Errors: UsageError for a learning curve that cannot answer them."""
-    from parcade.machine.facts import available_cores
+    from parcade.machine.facts import cores_at_once
     from parcade.scale.answers import Questions, steps_to_score
 
     curve = Path(flags.curve) if flags.curve else None
     if curve is not None:
         steps_to_score(curve, flags.score)
     return Questions(
-        flags.rate, flags.score, flags.minutes, curve, flags.price, flags.cores_per_node or available_cores()
+        flags.rate, flags.score, flags.minutes, curve, flags.price, flags.cores_per_node or cores_at_once()
     )
 
 

@@ -75,7 +75,7 @@ def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
     from parcade.files.locks import locked
     from parcade.files.outputs import make_folders
     from parcade.flags import parse_training
-    from parcade.machine.facts import available_cores, within_quota
+    from parcade.machine.facts import cores_at_once
     from parcade.suite.games import games_of
     from parcade.suite.jobs import run_cells
     from parcade.suite.plan import Cell, Plan, budget_flags, open_suite, read_plan, seeds_of, set_by_budget
@@ -108,7 +108,7 @@ def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
             failed = run_cells(
                 folder,
                 read_plan(folder),
-                at_once=flags.jobs or within_quota(available_cores()),
+                at_once=flags.jobs or cores_at_once(),
                 say=lambda line: print(line, flush=True),
             )
     except KeyboardInterrupt:

@@ -30,6 +30,11 @@ def within_quota(cores: int) -> int:
     return max(1, min(cores, int(cgroup_cores() or cores)))
 
 
+def cores_at_once() -> int:
+    """Return how many cores this process and its children may keep busy: usable ones within the quota."""
+    return within_quota(available_cores())
+
+
 def program_path(name: str) -> str | None:
     """Return the program next to this Python, else the first on PATH, else None."""
     beside_python = Path(sys.executable).parent / name

@@ -71,6 +71,8 @@ class RankProfile:
     """Start time of the recording, the same on all ranks. It identifies the recording."""
     local_cores: list[int] = field(default_factory=list)
     """Cores that the ranks of its host may use together; empty in older files without this field."""
+    cores_at_once: int = 0
+    """How many of these a quota of CPU time lets them keep busy; 0 in older files without this field."""
     own_seconds: float = 0.0
     """CPU seconds of the recorder at the ends of iterations; 0 in older files without this field."""
     device_name: str = ""
@@ -140,8 +142,8 @@ class Profile:
         return self.config.get("hyper", {}).get(name, otherwise)
 
     def cores_of(self, rank: RankProfile) -> int:
-        """Return the number of cores that the ranks of a rank's host may use together."""
-        return len(rank.local_cores or rank.affinity) or self.cores
+        """Return how many cores the ranks of a rank's host may keep busy together."""
+        return rank.cores_at_once or len(rank.local_cores or rank.affinity) or self.cores
 
     @property
     def iterations(self) -> int:

@@ -20,7 +20,7 @@ from parcade.cluster.mpi import end_process_group
 from parcade.cluster.processes import kill_processes_here, read_records
 from parcade.ending import interrupts_on_end
 from parcade.errors import UsageError
-from parcade.machine.facts import available_cores, commit, machine
+from parcade.machine.facts import commit, cores_at_once, machine
 from parcade.profile.data import Profile, read_ranks
 
 STOP_SECONDS = 60
@@ -116,7 +116,7 @@ def record(recording: RecordedCommand, folder: Path, made: Path) -> Profile:
         command=recording.shown,
         config=config,
         barrier=recording.barrier,
-        cores=available_cores(),
+        cores=cores_at_once(),
         machine=machine(),
         commit=commit(),
         load=load,

@@ -32,7 +32,7 @@ from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
 from parcade.files.outputs import why_not_writable
 from parcade.machine.device_timing import DeviceClock, device_seconds
-from parcade.machine.facts import usable_cores
+from parcade.machine.facts import usable_cores, within_quota
 from parcade.machine.threads import pools_here
 from parcade.machine.timing import SCOPES, Timer
 from parcade.profile.data import WAITING, RankProfile, empty_split, write_rank
@@ -255,6 +255,7 @@ class Recorder:
             pools=[[pool.library, pool.threads] for pool in pools_here()],
             affinity=list(usable_cores()),
             local_cores=list(self.exchange.local_cores),
+            cores_at_once=within_quota(len(self.exchange.local_cores)),
             memory_bytes=psutil.Process().memory_info().rss,
             voluntary_switches=spent["voluntary"],
             involuntary_switches=spent["involuntary"],

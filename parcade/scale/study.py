@@ -10,7 +10,7 @@ from pathlib import Path
 
 from parcade.ending import interrupts_on_end
 from parcade.errors import UsageError
-from parcade.machine.facts import available_cores, commit, machine
+from parcade.machine.facts import commit, cores_at_once, machine
 from parcade.scale.allreduce_model import Link, fit_model, measure_allreduce
 from parcade.scale.jobs import JobSize, ScaledJob, Scaling
 from parcade.scale.measure import Point, Series, measure
@@ -59,7 +59,7 @@ def all_series(plan: StudyPlan, job: ScaledJob) -> list[Series]:
 
 def check(plan: StudyPlan, job: ScaledJob) -> None:
     """Reject sizes that cannot run, before anything starts. Errors: UsageError."""
-    cores = available_cores()
+    cores = cores_at_once()
     for series in all_series(plan, job):
         sizes = [series.size(ranks, plan.smallest) for ranks in plan.ranks]
         for size in sizes:
@@ -102,7 +102,7 @@ def study(
 
     Errors: UsageError and RuntimeError from the runs.
     """
-    cores = available_cores()
+    cores = cores_at_once()
     result = ScaleResult(
         command=command,
         title=job.title,

@@ -11,7 +11,7 @@ from parcade.config import TopologyConfig
 from parcade.errors import UsageError
 from parcade.files.locks import locked
 from parcade.files.outputs import make_folders
-from parcade.machine.facts import available_cores, within_quota
+from parcade.machine.facts import cores_at_once
 from parcade.sweep.plan import FOLDERS, SweepPlan, open_sweep, read_sweep
 from parcade.sweep.search import make_search
 from parcade.sweep.trials import Stage, Trial, best_first, read_trials
@@ -47,7 +47,7 @@ def run_sweep(folder: Path, plan: SweepPlan, room: Room, say: Callable[[str], No
 def _run_stages(folder: Path, plan: SweepPlan, room: Room, say: Callable[[str], None]) -> None:
     """Run search and confirmation on a cluster. A trial reserves a CPU per seed, a confirmation one."""
     needed = {"CPU": float(len(plan.seeds)), **({"GPU": room.gpus} if room.gpus else {})}
-    here = max(len(plan.seeds), room.at_once * len(plan.seeds) or within_quota(available_cores()))
+    here = max(len(plan.seeds), room.at_once * len(plan.seeds) or cores_at_once())
     engine = RayEngine(TopologyConfig(address=room.address), {} if room.address else {"CPU": here})
     try:
         cpus = _check_a_node_fits(needed)

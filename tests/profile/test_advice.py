@@ -267,6 +267,7 @@ def test_pinned_ranks_are_compared_with_the_cores_of_their_host():
     two = both(affinity=[0], local_cores=[0, 1])
     assert "more-ranks-than-cores" not in rules(two)
     assert "more-ranks-than-cores" in rules(both(affinity=[0], local_cores=[0]))
+    assert "more-ranks-than-cores" in rules(both(affinity=[0], local_cores=[0, 1], cores_at_once=1))
 
 
 def test_one_of_many_ranks_that_evaluates_is_why_the_others_wait():

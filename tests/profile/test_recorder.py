@@ -9,6 +9,7 @@ import torch
 
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
+from parcade.machine import facts
 from parcade.machine.device_timing import DeviceClock, HostEvents
 from parcade.machine.timing import SCOPES, Timer
 from parcade.profile import recorder as module
@@ -224,14 +225,17 @@ def test_threads_are_read_now_and_then_and_at_the_end_of_the_window(world, tmp_p
     assert (rank.threads, rank.busy_threads) == (1, 1)
 
 
-def test_the_cores_of_the_hosts_ranks_are_recorded_next_to_the_ranks_own(world, tmp_path, monkeypatch):
+def test_the_cores_and_quota_of_the_hosts_ranks_are_recorded_next_to_the_ranks_own(
+    world, tmp_path, monkeypatch
+):
     monkeypatch.setattr(module, "usable_cores", lambda: (1,))
-    world.exchange.local_cores = (0, 1)
+    monkeypatch.setattr(facts, "cgroup_cores", lambda: 2.5)
+    world.exchange.local_cores = (0, 1, 2, 3)
     for _ in range(3):
         world.iteration()
     world.recorder.write()
     (rank,) = read_ranks(tmp_path)
-    assert (rank.affinity, rank.local_cores) == ([1], [0, 1])
+    assert (rank.affinity, rank.local_cores, rank.cores_at_once) == ([1], [0, 1, 2, 3], 2)
 
 
 def test_the_window_is_full_after_its_seconds(world):

@@ -12,7 +12,9 @@ import pytest
 
 from parcade.cli import main
 from parcade.commands.scale import ScaleFlags, _plan
+from parcade.errors import UsageError
 from parcade.flags import parse_training
+from parcade.machine import facts
 from parcade.scale import measure as measuring
 from parcade.scale import study as studying
 from parcade.scale.jobs import TrainJob
@@ -172,6 +174,16 @@ def test_one_measured_size_is_enough_under_weak_scaling():
     studying.check(plan, TrainJob(words, parse_training(words)))
 
 
+@pytest.mark.quick
+def test_a_container_with_less_than_a_core_for_every_thread_cannot_be_simulated_from(monkeypatch):
+    monkeypatch.setattr(facts, "available_cores", lambda: 16)
+    monkeypatch.setattr(facts, "cgroup_cores", lambda: 1.5)
+    plan = _plan(ScaleFlags(ranks="2", scaling="weak", simulate="4"))
+    words = ["tiny_catch", "--num-envs", "8"]
+    with pytest.raises(UsageError, match=r"2 rank\(s\) are more than the 1 core\(s\) here"):
+        studying.check(plan, TrainJob(words, parse_training(words)))
+
+
 @pytest.fixture
 def rates_of_a_study(tmp_path, monkeypatch):
     """A study of ranks 1 and 2 whose runs take no time, and the rates in its ``scale.json`` by kind."""
@@ -180,7 +192,7 @@ def rates_of_a_study(tmp_path, monkeypatch):
         return SimpleNamespace(steps_per_second=1.0, cores_used=1.0, share=lambda *_: 0.0)
 
     monkeypatch.setattr(measuring, "record", take)
-    monkeypatch.setattr(studying, "available_cores", lambda: 2)
+    monkeypatch.setattr(studying, "cores_at_once", lambda: 2)
     monkeypatch.setattr(studying, "rank_work_of", lambda points, unit: None)
 
     def kept():
