@@ -35,6 +35,9 @@ class Script:
         self.frame += 1
         raise queue.Empty
 
+    def get_nowait(self):
+        raise queue.Empty  # no command comes before the race is shown
+
 
 def settings_of(path, **changes):
     return RaceSettings("pong", "anna", str(path / "pong" / "anna"), **changes)
@@ -135,6 +138,21 @@ def test_an_interrupted_episode_continues_as_if_it_had_not_been(tmp_path, change
     assert next(head["frame"] for head, _ in messages if head["type"] == "step" and head["frame"]) == 400
     assert player.contest.scores == expected.contest.scores
     assert player.contest.session.recording() == expected.contest.session.recording()
+
+
+def test_an_interrupted_episode_waits_for_a_key_that_comes_after_it_is_shown(tmp_path):
+    settings = settings_of(tmp_path)
+    play(settings, (0, UP), (50, None))
+    pipe, early = Pipe(), queue.SimpleQueue()
+    for command in (UP, {"paused": False}, {"next": True}, None):
+        early.put(command)
+    player = Player(settings, pipe)
+    player.play(early)
+    assert [(head["type"], head.get("frame")) for head, _ in pipe.messages()] == [
+        ("start", None),
+        ("step", 50),
+    ]
+    assert (player.state, player.held) == (WAITING, frozenset())
 
 
 def test_side_by_side_both_play_the_same_seed_and_the_agent_finishes_its_episode(tmp_path):

@@ -77,6 +77,7 @@ def next_of(page, kind, is_wanted=lambda head: True):
 def test_one_page_plays_others_watch_and_a_lost_page_pauses_until_another_takes_over(settings):
     with serve(settings) as client, open_page(client) as first, open_page(client) as second:
         assert next_of(first, "role")["plays"] and not next_of(second, "role")["plays"]
+        next_of(first, "start")
         second.send_text('{"held": ["down"]}')
         first.send_text('{"held": ["up"]}')
         assert next_of(second, "step", lambda head: head["frame"] > 5)["action"] == 3
@@ -96,6 +97,7 @@ def test_one_page_plays_others_watch_and_a_lost_page_pauses_until_another_takes_
 def test_a_whole_episode_is_played_over_the_server_and_told_to_the_page(settings):
     with serve(dataclasses.replace(settings, frames_per_second=600)) as client:
         with open_page(client) as page:
+            next_of(page, "start")
             page.send_text('{"paused": false}')
             episode = next_of(page, "saved")["episode"]
         (row,) = client.get("/api/race").json()["rows"]
@@ -116,6 +118,7 @@ def test_a_message_that_is_too_long_or_too_many_close_the_page(frozen_rate, sett
 
 def test_an_episode_is_kept_when_the_server_ends_in_the_middle_of_it(settings):
     with serve(settings) as client, open_page(client) as page:
+        next_of(page, "start")
         page.send_text('{"held": ["up"]}')
         next_of(page, "step", lambda head: head["frame"] > 20)
     recording = load_recording(settings.path / "unfinished.json")
@@ -250,6 +253,8 @@ def test_ctrl_c_in_the_terminal_keeps_the_episode_that_is_played(tmp_path):
     with connect(
         f"ws://{address}/ws/race", subprotocols=[PROTOCOL, token], origin=f"http://{address}"
     ) as page:
+        while unpacked(page.recv(SECONDS))[0]["type"] != "start":
+            pass
         page.send('{"held": ["up"]}')
         while unpacked(page.recv(SECONDS))[0].get("frame", 0) < 30:
             pass

@@ -9,6 +9,7 @@ each complete, so a slow page may miss any of them.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import queue
 import sys
@@ -37,6 +38,8 @@ MOST_LATE_SECONDS = 0.1
 class Player:
     """Plays the episodes of a race. It waits for the person's first key, and at the end for ``next``.
 
+    The first one may continue an interrupted episode; ``play`` shows it.
+
     Args:
         out: where messages are written.
 
@@ -63,7 +66,6 @@ class Player:
         self.contest = self._new_contest()
         self._first_pictures = np.array(self.contest.pictures)
         self._episode: Episode | None = None
-        self._look()
 
     def _new_contest(self) -> Contest:
         settings = self.settings
@@ -91,10 +93,14 @@ class Player:
             return
         self._frames = recording.frames
         self._seconds = recording.frames / self.settings.frames_per_second
-        self._look()
 
     def play(self, commands: queue.SimpleQueue) -> None:
-        """Play until the commands end with None."""
+        """Show the episode and play until the commands end with None.
+
+        Earlier commands are ignored: the person had not seen the game yet.
+        """
+        _discard(commands)
+        self._look()
         frame_seconds = 1.0 / self.settings.frames_per_second
         due = before = time.monotonic()
         while True:
@@ -135,6 +141,7 @@ class Player:
             self.state = PLAYING
         if command.get("next") is True and self.state == OVER:
             self._begin()
+            self._look()
         if command.get("look") is True:
             self._look()
 
@@ -211,6 +218,14 @@ class Player:
 
     def _say(self, head: dict[str, Any], arrays: dict[str, np.ndarray] | None = None) -> None:
         write_message(self._out, packed(head, arrays))
+
+
+def _discard(commands: queue.SimpleQueue) -> None:
+    """Remove the commands that wait, up to the None that ends them."""
+    with contextlib.suppress(queue.Empty):
+        while commands.get_nowait() is not None:
+            pass
+        commands.put(None)
 
 
 def _play(commands: queue.SimpleQueue, out: BinaryIO) -> None:
