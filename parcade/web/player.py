@@ -168,7 +168,9 @@ class Player:
         try:
             if controls.replay is not None:
                 name, controls.replay = controls.replay, None
-                self._replaying = Recording.read(self.run, name, self._stages[0].agent.config)
+                agent = self._stages[0].agent
+                count = agent.policy.actions.count
+                self._replaying = Recording.read(self.run, name, agent.config, num_actions=count)
                 self.start(self._replaying.seed)
             elif controls.seed is not None:
                 seed, controls.seed, self._replaying = controls.seed, None, None

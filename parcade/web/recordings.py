@@ -11,10 +11,10 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from parcade.errors import UsageError
-from parcade.files.reading import read_object
+from parcade.files.reading import fits, read_object
 from parcade.files.run_directory import json_digest, write_json
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ DIRECTORY = "episodes"
 SCHEMA_VERSION = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}")
 MOST_RECORDINGS = 500
+MOST_COUNT = 2**53
+"""Numbers below it are exact in the page, too."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,11 @@ class Recording:
         return self.name
 
     @classmethod
-    def read(cls, run: Path, name: str, config: TrainConfig) -> Recording:
-        """Read a recording of a run. Errors: UsageError if it is missing, changed, or of other settings."""
+    def read(cls, run: Path, name: str, config: TrainConfig, *, num_actions: int) -> Recording:
+        """Read a recording of a run.
+
+        Errors: UsageError if it is missing, changed, malformed, or of other settings or actions.
+        """
         if not NAME.fullmatch(name):
             raise UsageError(f"{name[:80]!r} is not the name of a recording; choose one from the list")
         data = read_object(run / DIRECTORY / f"{name}.json")
@@ -68,6 +73,8 @@ class Recording:
             raise UsageError(f"recording {name} is missing or of another version; record the episode again")
         if json_digest({"schema_version": SCHEMA_VERSION, **data}) != digest:
             raise UsageError(f"recording {name} was changed after it was written; record the episode again")
+        if not _is_recording(data):
+            raise UsageError(f"recording {name} holds missing or wrong values; record the episode again")
         recording = cls(**data)
         if not recording.actions:
             raise UsageError(f"recording {name} has no steps; record an episode that was played")
@@ -76,7 +83,21 @@ class Recording:
                 f"recording {name} was played with other environment settings than this run's; "
                 "replay it in its own run"
             )
+        if not all(0 <= action < num_actions for action in recording.actions):
+            raise UsageError(
+                f"recording {name} has actions outside 0 to {num_actions - 1}; record the episode again"
+            )
         return recording
+
+
+def _is_recording(data: dict[str, Any]) -> bool:
+    """Return whether names, types and ranges fit, which anyone can write with a valid checksum."""
+    kinds = get_type_hints(Recording)
+    return (
+        data.keys() == kinds.keys()
+        and all(fits(data[name], kind) for name, kind in kinds.items())
+        and all(0 <= data[name] < MOST_COUNT for name in ("seed", "checkpoint_frames"))
+    )
 
 
 def _env_of(config: TrainConfig) -> dict[str, Any]:
@@ -90,7 +111,8 @@ def list_recordings(run: Path) -> list[dict[str, Any]]:
     folder = run / DIRECTORY
     for path in sorted(folder.glob("*.json"))[:MOST_RECORDINGS] if folder.is_dir() else []:
         data = read_object(path)
-        if NAME.fullmatch(path.stem) and isinstance(data.get("actions"), list):
-            shown = {key: data.get(key) for key in ("seed", "score", "checkpoint_frames")}
+        content = {key: value for key, value in data.items() if key not in ("schema_version", "sha256")}
+        if NAME.fullmatch(path.stem) and _is_recording(content):
+            shown = {key: data[key] for key in ("seed", "score", "checkpoint_frames")}
             found.append({"name": path.stem, "steps": len(data["actions"]), **shown})
     return found

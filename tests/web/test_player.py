@@ -18,7 +18,7 @@ from parcade.envs import make_vec
 from parcade.envs.settings import EnvSettings, in_colour
 from parcade.errors import UsageError
 from parcade.evaluate import evaluate
-from parcade.files.run_directory import complete_checkpoints
+from parcade.files.run_directory import complete_checkpoints, json_digest
 from parcade.model.policy import NetworkConfig, Policy
 from parcade.web.app import make_app
 from parcade.web.player import Controls, Player
@@ -177,19 +177,61 @@ def test_a_recording_is_checked_against_changes_names_and_settings(trained, tmp_
     while not stage.episode.ended:
         stage.step()
     name = Recording.of(agent.config, stage.episode, agent.frames).write(tmp_path)
-    assert Recording.read(tmp_path, name, agent.config).actions == stage.episode.actions
+    assert Recording.read(tmp_path, name, agent.config, num_actions=3).actions == stage.episode.actions
     assert [each["name"] for each in list_recordings(tmp_path)] == [name]
     other = dataclasses.replace(agent.config, env=dataclasses.replace(agent.config.env, life_loss=False))
     with pytest.raises(UsageError, match="other environment settings"):
-        Recording.read(tmp_path, name, other)
+        Recording.read(tmp_path, name, other, num_actions=3)
     for bad in ("../x", "", ".hidden", "a/b"):
         with pytest.raises(UsageError, match="not the name"):
-            Recording.read(tmp_path, bad, agent.config)
+            Recording.read(tmp_path, bad, agent.config, num_actions=3)
     path = tmp_path / "episodes" / f"{name}.json"
     data = json.loads(path.read_text())
     path.write_text(json.dumps({**data, "score": 99.0}))
     with pytest.raises(UsageError, match="was changed"):
-        Recording.read(tmp_path, name, agent.config)
+        Recording.read(tmp_path, name, agent.config, num_actions=3)
+
+
+def rewrite(path, **changes):
+    """Change values of a recording; None removes one. Its checksum is valid again."""
+    data = {**json.loads(path.read_text()), **changes}
+    del data["sha256"]
+    data = {name: value for name, value in data.items() if value is not None}
+    path.write_text(json.dumps({**data, "sha256": json_digest(data)}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"score": None}, "missing or wrong values"),
+        ({"more": 1}, "missing or wrong values"),
+        ({"seed": -1}, "missing or wrong values"),
+        ({"seed": "1"}, "missing or wrong values"),
+        ({"actions": [0, "1"]}, "missing or wrong values"),
+        ({"actions": [0, True]}, "missing or wrong values"),
+        ({"env": []}, "missing or wrong values"),
+        ({"actions": [0, 3]}, "has actions outside 0 to 2"),
+        ({"actions": [-1]}, "has actions outside 0 to 2"),
+    ],
+)
+def test_a_malformed_recording_is_one_line_in_the_page_and_play_goes_on(trained, changes, said):
+    pipe, agent = Pipe(), load(trained)
+    name = Recording.of(agent.config, Episode(3, [0, 1]), agent.frames).write(trained)
+    path = trained / "episodes" / f"{name}.json"
+    rewrite(path, **changes)
+    play(Player(trained, pipe, side_by_side=False), {"paused": True}, {"replay": name}, {"step": True})
+    path.unlink()
+    _, problem, step = (head for head, _ in pipe.messages())
+    assert problem["type"] == "problem" and said in problem["text"] and "\n" not in problem["text"]
+    assert step["type"] == "step"
+
+
+def test_the_list_leaves_malformed_recordings_out(trained, tmp_path):
+    agent = load(trained)
+    name = Recording.of(agent.config, Episode(3, [0, 1]), agent.frames).write(tmp_path)
+    assert [each["name"] for each in list_recordings(tmp_path)] == [name]
+    rewrite(tmp_path / "episodes" / f"{name}.json", checkpoint_frames="many")
+    assert list_recordings(tmp_path) == []
 
 
 @pytest.mark.quick
@@ -244,7 +286,7 @@ def test_an_episode_without_steps_is_neither_saved_nor_replayed(trained, tmp_pat
     agent = load(trained)
     name = Recording.of(agent.config, Episode(3), agent.frames).write(tmp_path)
     with pytest.raises(UsageError, match="has no steps"):
-        Recording.read(tmp_path, name, agent.config)
+        Recording.read(tmp_path, name, agent.config, num_actions=3)
 
 
 def test_a_player_loads_an_earlier_checkpoint_and_plays_on_when_another_is_gone(trained):
