@@ -233,11 +233,19 @@ class Player:
         if moment.saliency is not None:
             arrays["saliency"] = moment.saliency
         over = moment.ended
-        if self._replaying is not None and len(stage.episode.actions) == len(self._replaying.actions):
-            over = True
-            self._say({"type": "replayed", "exact": self._replaying.score == stage.episode.score})
+        if self._replaying is not None:
+            over |= taken + 1 == len(self._replaying.actions)
+            if over:
+                self._report_replay(self._replaying)
         self._say({"type": "step", **_numbers(moment), "lives": moment.lives}, arrays)
         return over
+
+    def _report_replay(self, recording: Recording) -> None:
+        """Say whether a replay that is over had the recorded steps and score; it may end too early."""
+        episode = self._stages[0].episode
+        steps, recorded = len(episode.actions), len(recording.actions)
+        exact = steps == recorded and episode.score == recording.score
+        self._say({"type": "replayed", "exact": exact, "steps": steps, "recorded_steps": recorded})
 
     def _step_all(self) -> bool:
         pictures, players = [], []

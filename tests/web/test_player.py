@@ -275,6 +275,23 @@ def test_a_player_steps_saves_and_replays_on_command(trained):
     assert heads[-1]["type"] == "start" and heads[-1]["seed"] == 10
 
 
+def test_a_replay_that_ends_before_its_recording_is_reported(trained):
+    pipe, stage = Pipe(), Stage(load(trained))
+    stage.start(4)
+    while not stage.episode.ended:
+        stage.step()
+    actions = stage.episode.actions
+    longer = Episode(4, [*actions, 0], stage.episode.score)
+    name = Recording.of(stage.agent.config, longer, stage.agent.frames).write(trained)
+    steps = [{"step": True}] * len(actions)
+    play(Player(trained, pipe, side_by_side=False), {"paused": True}, {"replay": name}, *steps)
+    (trained / "episodes" / f"{name}.json").unlink()
+    heads = [head for head, _ in pipe.messages()]
+    (told,) = (head for head in heads if head["type"] == "replayed")
+    assert (told["exact"], told["steps"], told["recorded_steps"]) == (False, len(actions), len(actions) + 1)
+    assert (heads[-1]["type"], heads[-1]["seed"]) == ("start", 5)
+
+
 def test_an_episode_without_steps_is_neither_saved_nor_replayed(trained, tmp_path):
     pipe = Pipe()
     player = Player(trained, pipe, side_by_side=False)

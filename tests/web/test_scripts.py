@@ -38,6 +38,28 @@ const tell = (...runs) => store.take({ type: "runs", changed: runs, gone: [], no
 """The start of a script that has a store of runs."""
 
 
+SOCKETS = """
+const sockets = [], box = document.createElement("p");
+document.getElementById = () => box;
+globalThis.location = { protocol: "http:", host: "127.0.0.1" };
+globalThis.WebSocket = class {
+  static OPEN = 1;
+  constructor() { Object.assign(this, { readyState: 1, sent: [] }); sockets.push(this); }
+  send(text) { this.sent.push(JSON.parse(text)); }
+  close() {}
+  async tell(head) {
+    const text = new TextEncoder().encode(JSON.stringify({ arrays: [], ...head }));
+    const buffer = new ArrayBuffer(4 + text.length);
+    new DataView(buffer).setUint32(0, text.length, true);
+    new Uint8Array(buffer, 4).set(text);
+    this.onmessage({ data: buffer });
+    await settled();
+  }
+};
+"""
+"""The start of a script whose sockets keep what is sent and tell messages; its notices are in ``box``."""
+
+
 @pytest.fixture
 def run(folder):
     """Run a script, whose failed assertion fails the test."""
@@ -261,5 +283,22 @@ page.all.handlers.change();
 assert.deepEqual(state(), [0, false, false, 0]);
 assert.equal(page.drawn.textContent, "");
 page.close();
+"""
+    )
+
+
+def test_the_end_of_a_replay_is_one_line(run):
+    run(
+        SOCKETS
+        + """
+const { AgentPanel } = await import("./agent_panel.js");
+const panel = new AgentPanel("a");
+const [socket] = sockets;
+const told = async (head) => { await socket.tell({ type: "replayed", ...head }); return box.textContent; };
+assert.match(await told({ exact: true, steps: 7, recorded_steps: 7 }), /^Replayed exactly/);
+assert.match(await told({ exact: false, steps: 7, recorded_steps: 7 }), /score differs/);
+assert.match(await told({ exact: false, steps: 7, recorded_steps: 9 }), /ended early, after 7 of 9 steps/);
+panel.close();
+process.exit();  // without waiting for the notice to disappear
 """
     )

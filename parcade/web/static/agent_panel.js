@@ -92,7 +92,7 @@ export class AgentPanel {
   #take(message) {
     ({ start: () => this.#start(message), step: () => this.#step(message), problem: () => this.#problem(message),
       saved: () => { notice(`Saved as episodes/${message.name}.json`); this.#listRecordings(message.name); },
-      replayed: () => notice(message.exact ? "Replayed exactly: the score is the recorded one." : "The replay's score differs from the recording."),
+      replayed: () => this.#replayed(message),
     })[message.type]?.();
   }
 
@@ -100,6 +100,13 @@ export class AgentPanel {
     if (fatal) this.problem = text;
     if (pinned !== undefined) this.#listCheckpoints(this.playing.kept, pinned);
     notice(text);
+  }
+
+  #replayed({ exact, steps, recorded_steps: recorded }) {
+    const difference = steps < recorded
+      ? `The replay ended early, after ${steps} of ${recorded} steps: it differs from the recording.`
+      : "The replay's score differs from the recording.";
+    notice(exact ? "Replayed exactly: the score is the recorded one." : difference);
   }
 
   #start(message) {
