@@ -199,7 +199,9 @@ class Player:
                 {"type": "problem", "text": "the episode has no steps yet; save it after its first one"}
             )
             return
-        recording = Recording.of(stage.agent.config, stage.episode, stage.agent.frames)
+        # A replay shows the actions of the checkpoint that was recorded, whichever is loaded.
+        frames = self._replaying.checkpoint_frames if self._replaying else stage.agent.frames
+        recording = Recording.of(stage.agent.config, stage.episode, frames)
         try:
             self._say({"type": "saved", "name": recording.write(self.run)})
         except OSError as error:

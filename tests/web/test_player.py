@@ -292,6 +292,20 @@ def test_a_replay_that_ends_before_its_recording_is_reported(trained):
     assert (heads[-1]["type"], heads[-1]["seed"]) == ("start", 5)
 
 
+def test_what_is_saved_during_a_replay_names_the_checkpoint_that_played_it(trained):
+    earlier = int(complete_checkpoints(trained)[-1].name)
+    pipe, agent = Pipe(), load(trained)
+    name = Recording.of(agent.config, Episode(4, [0, 1]), earlier).write(trained)
+    player = Player(trained, pipe, side_by_side=False)
+    play(player, {"paused": True}, {"replay": name}, {"step": True}, {"save": True})
+    saved = next(head["name"] for head, _ in pipe.messages() if head["type"] == "saved")
+    found = {each["name"]: each["checkpoint_frames"] for each in list_recordings(trained)}
+    for each in (name, saved):
+        (trained / "episodes" / f"{each}.json").unlink()
+    assert agent.frames != earlier == found[saved]
+    assert saved.startswith(f"{earlier}-s4-")
+
+
 def test_an_episode_without_steps_is_neither_saved_nor_replayed(trained, tmp_path):
     pipe = Pipe()
     player = Player(trained, pipe, side_by_side=False)
