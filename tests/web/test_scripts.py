@@ -302,3 +302,36 @@ panel.close();
 process.exit();  // without waiting for the notice to disappear
 """
     )
+
+
+@pytest.mark.parametrize("panel", ["AgentPanel", "CheckpointsPanel"])
+def test_players_of_a_hidden_tab_pause_and_those_that_were_paused_stay_so(run, panel):
+    module = {"AgentPanel": "agent_panel", "CheckpointsPanel": "checkpoints_panel"}[panel]
+    run(
+        SOCKETS
+        + f"""
+const listeners = new Set();
+const add = (name, listener) => {{ if (name === "visibilitychange") listeners.add(listener); }};
+document.addEventListener = add;
+document.removeEventListener = (name, listener) => listeners.delete(listener);
+const {{ {panel} }} = await import("./{module}.js");
+const panel = new {panel}("a");
+"""
+        + """
+const [socket] = sockets;
+const hide = (hidden) => {
+  document.hidden = hidden;
+  for (const listener of listeners) listener();
+  return socket.sent.at(-1).paused;
+};
+assert.deepEqual([hide(true), hide(false)], [true, false]);
+panel.pause.handlers.click();
+assert.deepEqual([hide(true), hide(false)], [true, true]);
+panel.pause.handlers.click();
+document.hidden = true;
+socket.onopen();
+assert.equal(socket.sent.at(-1).paused, true);
+panel.close();
+assert.equal(listeners.size, 0);
+"""
+    )

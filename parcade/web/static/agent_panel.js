@@ -69,7 +69,7 @@ export class AgentPanel {
   #connect() {
     this.socket = openSocket("agent", { run: this.name });
     takeMessages(this.socket, (message) => this.#take(message));
-    this.socket.onopen = () => this.#send(this.controls);
+    this.socket.onopen = () => this.#send({ ...this.controls, paused: document.hidden || this.controls.paused });
     this.socket.onclose = (event) => { this.facts.textContent = event.reason || this.problem || "The player has ended. Reload the page to start it again."; };
   }
 

@@ -27,11 +27,14 @@ export class CheckpointsPanel {
       el("div", { class: "agent" },
         el("div", { class: "card console" }, el("div", { class: "frame" }, this.large), this.caption),
         el("div", { class: "card" }, labelled("Checkpoint", this.slider, "field wide"), this.chart.element, this.grid)));
+    this.onHide = () => this.#send({ paused: document.hidden || this.paused });
+    document.addEventListener("visibilitychange", this.onHide);
     this.#connect();
     this.#drawCurve();
   }
 
   close() {
+    document.removeEventListener("visibilitychange", this.onHide);
     this.socket.onclose = null;
     this.socket.close();
     this.chart.close();
@@ -40,6 +43,7 @@ export class CheckpointsPanel {
   #connect() {
     this.socket = openSocket("agent", { run: this.name, checkpoints: "all" });
     takeMessages(this.socket, (message) => this.#take(message));
+    this.socket.onopen = this.onHide;  // the tab may have been opened in the background
     this.socket.onclose = (event) => { this.caption.textContent = event.reason || this.problem || "The players have ended. Reload the page to start them again."; };
   }
 
