@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 PACKAGES = ("starlette", "uvicorn", "websockets")
 AGENT = "agent"
 """Run directory of ``--train``, below that of the race."""
+RESUMES = ["train", "--resume"]
+"""The first arguments of a training that is resumed."""
 
 
 @dataclass(frozen=True)
@@ -150,22 +152,22 @@ def race(arguments: list[str]) -> int:
 def _serve(flags: RaceFlags, settings: RaceSettings, run: Path | None, train_flags: list[str]) -> None:
     """Serve the race, and train next to it if asked to, until Ctrl-C. Errors: UsageError."""
     from parcade.ending import exits_in_order
-    from parcade.flags import parse_training
     from parcade.web.race.book import only_one
     from parcade.web.race.server import Race, make_race
-    from parcade.web.race.training import make_room, training, training_words
-    from parcade.web.serve import bound_socket, serve
+    from parcade.web.race.training import make_room, training
+    from parcade.web.serve import serve
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(exits_in_order())  # so that the training ends, too
+        if not settings.path.exists():  # a refused race leaves no directory behind
+            _checked_words(flags, settings, run, train_flags)
+        # Before the port is checked: a race that is open uses it, and is the better reason.
         stack.enter_context(only_one(settings.path))
+        words = _checked_words(flags, settings, run, train_flags)
         trains = None
         if flags.train:
-            words = training_words(settings.game, run, train_flags)
-            if words[:2] != ["train", "--resume"]:
-                parse_training(words[1:])  # a mistake in the flags is reported here
+            if words[:2] != RESUMES:
                 make_room(run)
-            bound_socket(flags.host, flags.port).close()  # a port in use is reported before anything trains
             log = settings.path / "agent.log"
             trains = stack.enter_context(training(words, log)), log
         race = Race(settings, run, trains)
@@ -173,3 +175,21 @@ def _serve(flags: RaceFlags, settings: RaceSettings, run: Path | None, train_fla
             lambda gate: make_race(race, gate), f"parcade race of {settings.name} in {settings.game}",
             path="race", host=flags.host, port=flags.port, open_browser=flags.browser,
         )  # fmt: skip
+
+
+def _checked_words(
+    flags: RaceFlags, settings: RaceSettings, run: Path | None, train_flags: list[str]
+) -> list[str]:
+    """Return the arguments of the training, none without ``--train``.
+
+    Errors: UsageError for a mistake in its flags, or for a port in use.
+    """
+    from parcade.flags import parse_training
+    from parcade.web.race.training import training_words
+    from parcade.web.serve import bound_socket
+
+    words = training_words(settings.game, run, train_flags) if flags.train else []
+    if words and words[:2] != RESUMES:
+        parse_training(words[1:])
+    bound_socket(flags.host, flags.port).close()
+    return words

@@ -22,7 +22,7 @@ from parcade.cli import main
 from parcade.cluster.processes import start_ticks, still_running
 from parcade.errors import UsageError
 from parcade.files.run_directory import complete_checkpoints
-from parcade.web.race.book import Book
+from parcade.web.race.book import Book, only_one
 from parcade.web.race.pages import COMMANDS_PER_SECOND
 from parcade.web.race.server import Race, make_race
 from parcade.web.race.settings import RaceSettings
@@ -207,7 +207,16 @@ def refused(capsys, *arguments):
     return line
 
 
-def test_errors_are_one_line_each(tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def taken_port():
+    """A port on which another server listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield taken.getsockname()[1]
+
+
+def test_errors_are_one_line_each(tmp_path, capsys, monkeypatch, taken_port):
     monkeypatch.chdir(tmp_path)
     assert "pong" in refused(capsys, "pogn")
     assert "no Atari game" in refused(capsys, "tiny_catch")
@@ -230,16 +239,27 @@ def test_errors_are_one_line_each(tmp_path, capsys, monkeypatch):
     (tmp_path / "races" / "pong" / "bob").mkdir(parents=True)
     (tmp_path / "races" / "pong" / "bob" / "race.json").write_text("{}")
     assert "damaged" in refused(capsys, "pong", "--name", "bob")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        assert "--port 0" in refused(capsys, "pong", "--port", port)
-        monkeypatch.setattr("parcade.web.race.training.training", lambda *words: pytest.fail("it trains"))
-        assert "--port 0" in refused(capsys, "pong", "--port", port, "--train")
+    assert "--port 0" in refused(capsys, "pong", "--port", taken_port)
+    monkeypatch.setattr("parcade.web.race.training.training", lambda *words: pytest.fail("it trains"))
+    assert "--port 0" in refused(capsys, "pong", "--port", taken_port, "--train")
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else find(name))
     assert "pip install 'parcade[web]'" in refused(capsys, "pong")
+
+
+def test_a_refused_race_leaves_no_directory_behind(tmp_path, capsys, monkeypatch, taken_port):
+    monkeypatch.chdir(tmp_path)
+    for flags in (["--nothing"], ["--algorithm", "none"], ["--num-envs", "many"]):
+        refused(capsys, "pong", "--train", "--port", 0, "--", *flags)
+    assert "--port 0" in refused(capsys, "pong", "--port", taken_port)
+    assert "--port 0" in refused(capsys, "pong", "--port", taken_port, "--train")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_race_that_is_open_already_says_so_and_not_that_its_port_is_in_use(tmp_path, capsys, taken_port):
+    with only_one(tmp_path / "pong" / "player"):
+        line = refused(capsys, "pong", "--races", tmp_path, "--port", taken_port)
+    assert "is open in another parcade race" in line
 
 
 def test_ctrl_c_in_the_terminal_keeps_the_episode_that_is_played(tmp_path):

@@ -64,7 +64,7 @@ class Book:
     """The race of one person in one game.
 
     Args:
-        directory: of this race; created with the first episode.
+        directory: of this race; ``only_one`` creates it. Without it there are no episodes yet.
 
     Errors: UsageError for a file that is damaged, or of another game.
     """
@@ -145,7 +145,10 @@ def check_name(name: str) -> None:
 
 @contextlib.contextmanager
 def only_one(directory: Path) -> Iterator[None]:
-    """Keep a race to one server at a time. Errors: UsageError if another has it, or it is not writable."""
+    """Create the directory of a race if necessary, and keep it to one server at a time.
+
+    Errors: UsageError if another server has it, or if it cannot be written.
+    """
     refusal = f"{directory} is open in another parcade race; use its page, or another --name"
     with contextlib.ExitStack() as stack:
         try:
