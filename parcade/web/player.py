@@ -118,7 +118,7 @@ class Player:
             "checkpoints": [each.agent.frames for each in self._stages],
             "kept": [int(path.name) for path in complete_checkpoints(self.run)],
             "actions": action_names(stage),
-            "weights": "probability" if stage.agent.policy.head == "actor_critic" else "Q value",
+            "action_value_kind": "probability" if stage.agent.policy.head == "actor_critic" else "Q value",
             "acts_greedily": stage.agent.acts_greedily,
             "pinned": self.controls.checkpoint,
             "replaying": self._replaying.name if self._replaying else None,
@@ -268,7 +268,7 @@ class Player:
 def _numbers(moment: Moment) -> dict[str, Any]:
     """Return a moment's numbers for a message."""
     return {
-        "weights": [round(float(weight), 5) for weight in moment.weights],
+        "action_values": [round(float(value), 5) for value in moment.action_values],
         "value": round(moment.value, 5),
         "action": moment.action,
         "reward": moment.reward,

@@ -83,12 +83,12 @@ class Screen:
 class Moment:
     """One step: what was observed, weighed and done, and what it led to.
 
-    Shapes: observation ``[...]`` as the network gets it; weights ``[A]``, probabilities of the actions or
-    their Q values; pictures ``[k, height, 160]``; saliency ``[height, width]`` uint8 or None.
+    Shapes: observation ``[...]`` as the network gets it; action_values ``[A]``, probabilities of the
+    actions or their Q values; pictures ``[k, height, 160]``; saliency ``[height, width]`` uint8 or None.
     """
 
     observation: np.ndarray
-    weights: np.ndarray
+    action_values: np.ndarray
     value: float
     action: int
     reward: float
@@ -154,13 +154,13 @@ class Stage:
                 acted = policy.act(observed, self._uniforms(greedy), self._state, starts)
                 action = int(acted.actions[0])
         scores = output.scores[0, 0].float()
-        weights = scores.softmax(-1) if policy.head == "actor_critic" else scores
+        action_values = scores.softmax(-1) if policy.head == "actor_critic" else scores
         heat = SALIENCIES[saliency](policy, observed, self._state, starts, action) if saliency else None
         seen, self._state = self._observation[0], output.state
         reward, ended = self._advance(action)
         pictures = self.screen.step(action) if self.screen else np.zeros((0, 1, 160), np.uint8)
         return Moment(
-            seen, weights.numpy(), float(output.values[0, 0]), action, reward, episode.score,
+            seen, action_values.numpy(), float(output.values[0, 0]), action, reward, episode.score,
             len(episode.actions), self._lives, ended, pictures, heat,
         )  # fmt: skip
 

@@ -23,7 +23,7 @@ READY = {
     "#/run/catch/curves": ".charts .card",
     "#/run/catch/time": "text=This run has no profile",
     "#/run/catch/parts": "[role=region][aria-label=Processes]",
-    "#/run/catch/agent": ".weight.taken",
+    "#/run/catch/agent": ".action-value.taken",
     "#/run/catch/checkpoints": ".cell",
     "#/run/catch/settings": "[role=region][aria-label=Settings]",
 }
@@ -278,7 +278,7 @@ def test_the_agent_plays_pauses_steps_saves_and_replays(open_page):
     for step in (1, 2):
         page.get_by_role("button", name="Step", exact=True).click()
         page.get_by_text(re.compile(f"step {step} .* seed 21")).wait_for()
-    assert page.locator(".weight").count() == 3 and page.locator(".weight.taken").count() == 1
+    assert page.locator(".action-value").count() == 3 and page.locator(".action-value.taken").count() == 1
     assert page.evaluate("document.querySelector('.heat').width") == 5
     page.get_by_role("button", name="Save episode").click()
     page.get_by_text("Saved as episodes/").wait_for()

@@ -136,12 +136,14 @@ def test_the_episode_of_a_seed_is_the_first_of_an_evaluation(trained):
         assert (stage.episode.score, len(stage.episode.actions)) == (found["scores"][0], found["steps_mean"])
 
 
-def test_weights_are_probabilities_and_saliency_has_the_images_shape(trained):
+def test_the_values_of_actions_are_probabilities_and_saliency_has_the_images_shape(trained):
     stage = Stage(load(trained))
     for saliency in SALIENCIES:
         stage.start(0)
         moment = stage.step(saliency=saliency)
-        assert moment.weights.sum() == pytest.approx(1.0, abs=1e-5) and moment.weights.shape == (3,)
+        assert moment.action_values.sum() == pytest.approx(1.0, abs=1e-5) and moment.action_values.shape == (
+            3,
+        )
         assert moment.saliency.shape == (6, 5) and moment.saliency.max() == 255
 
 

@@ -20,15 +20,15 @@ export class AgentPanel {
     this.projector = new Projector(this.screen);
     this.facts = el("p", { class: "scoreline", role: "status", "aria-live": "off" }, "The player is starting; the first time, it compiles the console.");
     this.stack = el("div", { class: "stack" });
-    this.weights = el("div", { class: "weights" });
-    this.weightsTitle = el("h3", {}, "Actions");
+    this.actionValues = el("div");
+    this.actionsTitle = el("h3", {}, "Actions");
     this.value = new Chart({ label: "Value estimate", height: 150 });
     this.element = el("div", {}, this.#tools(),
       el("div", { class: "agent" },
         el("div", { class: "card console" }, el("div", { class: "frame" }, this.screen, this.heat), this.facts),
         el("div", { class: "card" },
           el("h3", {}, "What the network sees"), this.stack,
-          this.weightsTitle, this.weights,
+          this.actionsTitle, this.actionValues,
           el("h3", {}, `Value estimate, last ${VALUE_SECONDS} seconds`), this.value.element)));
     this.onHide = () => this.#send({ paused: document.hidden || this.controls.paused });
     document.addEventListener("visibilitychange", this.onHide);
@@ -110,19 +110,19 @@ export class AgentPanel {
   }
 
   #start(message) {
-    Object.assign(this, { game: message.game, actions: message.actions, kind: message.weights, frameSkip: message.frame_skip, playing: message });
+    Object.assign(this, { game: message.game, actions: message.actions, kind: message.action_value_kind, frameSkip: message.frame_skip, playing: message });
     this.values = [];
     setValue(this.seed, message.seed);
     this.greedy.disabled = message.acts_greedily;
     if (message.data.palette) this.projector.palette = paletteOf(message.data.palette.bytes);
-    this.weightsTitle.textContent = message.weights === "probability" ? "Action probabilities" : "Q values";
+    this.actionsTitle.textContent = this.kind === "probability" ? "Action probabilities" : "Q values";
     this.#listCheckpoints(message.kept, message.pinned);
     this.bars = this.actions.map((action) => {
       const bar = el("i");
       const number = el("span", { class: "value" });
-      return { bar, number, row: el("div", { class: "weight" }, el("span", {}, action), el("span", { class: "bar" }, bar), number) };
+      return { bar, number, row: el("div", { class: "action-value" }, el("span", {}, action), el("span", { class: "bar" }, bar), number) };
     });
-    this.weights.replaceChildren(...this.bars.map(({ row }) => row));
+    this.actionValues.replaceChildren(...this.bars.map(({ row }) => row));
     if (message.data.pictures.shape[0]) this.projector.add(pictures(message.data.pictures, false));
   }
 
@@ -134,14 +134,14 @@ export class AgentPanel {
   }
 
   #step(message) {
-    const { data, weights, value, action } = message;
+    const { data, action_values: actionValues, value, action } = message;
     if (data.pictures.shape[0]) this.projector.add(pictures(data.pictures, true));
     this.#showObservation(data.observation);
     if (data.saliency) this.#showHeat(data.saliency);
-    const [low, high] = this.kind === "probability" ? [0, 1] : [Math.min(...weights), Math.max(...weights)];
+    const [low, high] = this.kind === "probability" ? [0, 1] : [Math.min(...actionValues), Math.max(...actionValues)];
     this.bars.forEach(({ bar, number, row }, i) => {
-      bar.style.width = percent(high > low ? (weights[i] - low) / (high - low) : 0);
-      number.textContent = this.kind === "probability" ? percent(weights[i]) : weights[i].toFixed(3);
+      bar.style.width = percent(high > low ? (actionValues[i] - low) / (high - low) : 0);
+      number.textContent = this.kind === "probability" ? percent(actionValues[i]) : actionValues[i].toFixed(3);
       row.classList.toggle("taken", i === action);
     });
     this.#showValue(value);
