@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 from starlette.websockets import WebSocket
 
-from parcade.web.live import SEND_SECONDS, TOO_MANY, receive_object
+from parcade.web.live import SEND_SECONDS, TRY_AGAIN_LATER, receive_object
 from parcade.web.pipes import Outbox, end_player, end_tasks, messages_of, start_player
 from parcade.web.security import Rate
 
@@ -27,7 +27,7 @@ class Players:
     async def serve(self, socket: WebSocket, run: Path, *, side_by_side: bool) -> None:
         """Play for one page until it leaves or the player ends."""
         if self.running >= MOST_PLAYERS:
-            await socket.close(TOO_MANY, f"{MOST_PLAYERS} players run already; close one")
+            await socket.close(TRY_AGAIN_LATER, f"{MOST_PLAYERS} players run already; close one")
             return
         self.running += 1
         try:

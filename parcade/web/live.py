@@ -23,7 +23,9 @@ POLL_SECONDS = 1.0
 MOST_PAGES = 64
 SEND_SECONDS = 30.0
 """A page that takes no message for this long is closed."""
-TOO_MANY, TOO_LARGE, TOO_FAST = 1013, 1009, 1008
+TRY_AGAIN_LATER, TOO_LARGE, TOO_FAST = 1013, 1009, 1008
+"""Codes that close a WebSocket. The first is of a full server or a page that reads too slowly; the others
+are of a page that sends too much."""
 
 
 class Subscriber:
@@ -123,7 +125,7 @@ async def serve_live(socket: WebSocket, watcher: Watcher, more: Callable[[], dic
         more: returns what each message has besides the changes.
     """
     if watcher.pages >= MOST_PAGES:
-        await socket.close(TOO_MANY, "too many pages are open")
+        await socket.close(TRY_AGAIN_LATER, "too many pages are open")
         return
     subscriber = watcher.subscribe()
     sender = asyncio.create_task(_send(socket, subscriber, more))
@@ -143,6 +145,6 @@ async def _send(socket: WebSocket, subscriber: Subscriber, more: Callable[[], di
             async with asyncio.timeout(SEND_SECONDS):  # wait_for may swallow a cancellation
                 await socket.send_text(json_text({**subscriber.take(), **more()}))
     except TimeoutError:
-        await socket.close(TOO_FAST, "the page reads too slowly")
+        await socket.close(TRY_AGAIN_LATER, "the page reads too slowly")
     except (WebSocketDisconnect, RuntimeError):
         pass

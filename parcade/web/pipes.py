@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable
 import anyio
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from parcade.web.live import SEND_SECONDS, TOO_FAST
+from parcade.web.live import SEND_SECONDS, TRY_AGAIN_LATER
 from parcade.web.wire import HEAD, MOST_BYTES, packed
 
 MOST_WAITING = 30
@@ -119,6 +119,6 @@ class Outbox:
                     return
                 self.wake.clear()
         except TimeoutError:
-            await socket.close(TOO_FAST, "the page reads too slowly")
+            await socket.close(TRY_AGAIN_LATER, "the page reads too slowly")
         except (WebSocketDisconnect, RuntimeError):
             pass

@@ -15,7 +15,7 @@ import pytest
 
 from parcade.cli import main
 from parcade.web import serve
-from parcade.web.live import Subscriber, Watcher
+from parcade.web.live import Subscriber, Watcher, _send
 from parcade.web.pipes import MOST_WAITING, Outbox
 from parcade.web.wire import packed, unpacked
 
@@ -153,6 +153,35 @@ def test_pictures_of_a_slow_page_give_way_but_no_other_message_does(kind):
         outbox.put(packed({"type": "saved"}))
     kinds = [unpacked(message)[0]["type"] for message in outbox.waiting]
     assert kinds == ["start", *["saved"] * (5 * MOST_WAITING + 1)]
+
+
+class StuckPage:
+    """The WebSocket of a page that reads nothing."""
+
+    code = None
+
+    async def send_bytes(self, _):
+        await asyncio.Event().wait()
+
+    send_text = send_bytes
+
+    async def close(self, code, reason):
+        self.code = code
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("module", ["live", "pipes"])
+def test_a_page_that_reads_nothing_is_closed_and_told_to_try_again_later(monkeypatch, module):
+    monkeypatch.setattr(f"parcade.web.{module}.SEND_SECONDS", 0.01)
+
+    async def scenario():
+        page, runs, outbox = StuckPage(), Subscriber(), Outbox()
+        runs.tell({}, set())
+        outbox.put(packed({"type": "start"}))
+        await (_send(page, runs, dict) if module == "live" else outbox.send_to(page))
+        return page.code
+
+    assert asyncio.run(scenario()) == 1013
 
 
 @pytest.mark.quick

@@ -12,7 +12,7 @@ import anyio
 from starlette.applications import Starlette
 from starlette.websockets import WebSocket
 
-from parcade.web.live import TOO_MANY, receive_object
+from parcade.web.live import TRY_AGAIN_LATER, receive_object
 from parcade.web.pipes import Outbox, end_player, end_tasks, messages_of, start_player
 from parcade.web.race.settings import RaceSettings
 from parcade.web.security import Rate
@@ -48,7 +48,7 @@ class Pages:
     async def serve(self, socket: WebSocket) -> None:
         """Show the race on one page until it leaves."""
         if len(self._outboxes) >= MOST_PAGES:
-            await socket.close(TOO_MANY, f"{MOST_PAGES} pages show this race already; close one")
+            await socket.close(TRY_AGAIN_LATER, f"{MOST_PAGES} pages show this race already; close one")
             return
         outbox = Outbox()
         self._outboxes.append(outbox)
