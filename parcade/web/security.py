@@ -1,9 +1,12 @@
-"""Who may ask the server, and for how much: token, Host and Origin, sizes and rates.
+"""Which requests the server accepts: checks of token, Host and Origin, limits of sizes and rates.
 
-The server can start processes and read files, so a page of another origin must not be able to use it. Three
-checks prevent that. Every request that returns data needs the token of this start. The Host header must name
-this server, which defeats DNS rebinding: a hostile name that resolves to 127.0.0.1 is still a foreign name.
-An Origin header, which browsers add and pages cannot change, must be the server's own.
+The server can start processes and read files, so pages of other origins must not reach it. Three checks:
+
+- Requests for data or an action, and WebSockets, need the token of this start. The page and its scripts,
+  which hold no data, load without it.
+- The Host header must name this server. This prevents DNS rebinding, where a page's own name resolves to the
+  address of this machine. A server that other machines can reach also accepts any address in numbers.
+- An Origin header, which browsers add and pages cannot change, must be that of the server.
 """
 
 from __future__ import annotations
