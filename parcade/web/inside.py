@@ -1,4 +1,4 @@
-"""What one run's directory holds: settings, processes, checkpoints, the ledger, a profile, findings."""
+"""What one run's directory holds: settings, processes, checkpoints, losses, a profile, findings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from parcade.files.run_directory import checkpoint_directory, complete_checkpoin
 from parcade.web.recordings import list_recordings
 from parcade.web.series import last_reports
 
-LEDGER = ("parts/", "server/", "queue/", "replay/", "predictor/")
+PART_COUNTERS = ("parts/", "server/", "queue/", "replay/", "predictor/")
+"""Prefixes of the metrics that count restarts and losses of a distributed system's parts."""
 PROFILES = ("profile/profile.json", "profile.json")
 MOST_PROFILE_BYTES = 32 << 20
 MOST_STACK_TEXT = 100_000
@@ -33,7 +34,7 @@ def describe(run: Path) -> dict[str, Any]:
         "result": read_object(run / "result.json"),
         "evaluation": evaluation_of(run),
         "last": newest,
-        "ledger": {name: value for name, value in newest.items() if name.startswith(LEDGER)},
+        "part_counters": {name: each for name, each in newest.items() if name.startswith(PART_COUNTERS)},
         "processes": processes_of(run),
         "checkpoints": checkpoints_of(run),
         "recordings": list_recordings(run),

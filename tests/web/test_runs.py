@@ -295,7 +295,7 @@ def test_a_run_says_what_is_inside(client, root):
     with open(run / "metrics.jsonl", "a") as file:
         file.write(json.dumps(report(11, **{"parts/restarts": 2, "server/lost": 1})) + "\n")
     inside = client.get("/api/run?run=pong-s0").json()
-    assert inside["ledger"] == {"parts/restarts": 2, "server/lost": 1}
+    assert inside["part_counters"] == {"parts/restarts": 2, "server/lost": 1}
     assert inside["checkpoints"][0]["frames"] == 4000 and inside["checkpoints"][0]["bytes"] == 5
     assert inside["processes"][0]["seconds"] == {"main": {"learn": 3.0}}
 

@@ -1,4 +1,4 @@
-// Processes of a run: where each is, the doctor's findings, stacks on request, and the ledger of losses.
+// Processes of a run: where each is, the doctor's findings, stacks on request, and counters of restarts and losses.
 
 import { get, post } from "./api.js";
 import { el, labelled, reporting, select, table } from "./dom.js";
@@ -11,7 +11,7 @@ export class PartsPanel {
   constructor(name) {
     this.name = name;
     this.list = el("div");
-    this.ledger = el("div");
+    this.counters = el("div");
     this.found = el("div", { role: "status" });
     this.stacks = el("div", { role: "status" });
     this.choice = select([["", "all processes"]], "", () => {});
@@ -30,7 +30,7 @@ export class PartsPanel {
       button("Examine", async () => this.found.replaceChildren(findings(await post("doctor", { run: name })))), this.found,
       el("h2", {}, "Stacks"),
       el("div", { class: "tools" }, labelled("Process", this.choice), button("Show stacks", () => this.#showStacks())), this.stacks,
-      el("h2", {}, "Restarts and losses"), this.ledger);
+      el("h2", {}, "Restarts and losses"), this.counters);
     this.#poll();
     this.timer = setInterval(() => this.#poll(), POLL_MS);
   }
@@ -53,9 +53,9 @@ export class PartsPanel {
       const chosen = this.choice.value;
       this.choice.replaceChildren(...["", ...names].map((name) => el("option", { value: name, selected: name === chosen }, name || "all processes")));
     }
-    const ledger = Object.entries(run.ledger);
-    this.ledger.replaceChildren(ledger.length
-      ? table(["Counter", "Value", "Meaning"], ledger.map(([name, value]) => [el("code", {}, name), human(value), metrics[name] ?? ""]), "Ledger")
+    const counters = Object.entries(run.part_counters);
+    this.counters.replaceChildren(counters.length
+      ? table(["Counter", "Value", "Meaning"], counters.map(([name, value]) => [el("code", {}, name), human(value), metrics[name] ?? ""]), "Restarts and losses")
       : el("p", { class: "note" }, "This run has no parts that restart: actors, learners and shards of a distributed system."));
   }
 
