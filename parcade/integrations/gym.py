@@ -134,7 +134,10 @@ class AtariEnv(gymnasium.Env):
         self.render_mode = render_mode
         self.observation_space = self._envs.single_observation_space
         self.action_space = self._envs.single_action_space
-        self.metadata = {**self.metadata, "render_fps": _frames_per_second(settings)}
+        self.metadata = {
+            "render_modes": list(RENDER_MODES) if getattr(self._envs, "can_render", False) else [],
+            "render_fps": _frames_per_second(settings),
+        }
         self._action_ids = _action_ids(game, settings)
         self._is_seeded = False
         # The start of the next episode, if the last one is over.

@@ -42,9 +42,25 @@ def test_every_game_is_registered():
 
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:DeprecationWarning")
-def test_gymnasiums_checker_accepts_a_single_environment():
-    env = gymnasium.make("parcade/Breakout-v0", render_mode="rgb_array", **SMALL)
-    check_env(env.unwrapped, skip_render_check=True)
+@pytest.mark.parametrize("render_mode", [None, "rgb_array"])
+def test_gymnasiums_checker_accepts_a_single_environment_and_its_render_modes(render_mode, monkeypatch):
+    pytest.importorskip("pygame")  # the checker opens a window, too
+    monkeypatch.setitem(os.environ, "SDL_VIDEODRIVER", "dummy")
+    env = gymnasium.make("parcade/Breakout-v0", render_mode=render_mode, **SMALL)
+    check_env(env.unwrapped)
+    env.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("Breakout", {"observations": "ram"}), ("Breakout", {"backend": "ale", **SMALL}), ("TinyCatch", {})],
+    ids=["ram", "ale", "tiny"],
+)
+def test_gymnasiums_checker_accepts_an_environment_that_cannot_render(name, settings):
+    env = gymnasium.make(f"parcade/{name}-v0", **settings)
+    assert env.metadata["render_modes"] == []
+    check_env(env.unwrapped)
     env.close()
 
 
