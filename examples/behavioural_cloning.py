@@ -30,9 +30,11 @@ from parcade.agent import Agent
 from parcade.data_parallel import Engine, FitConfig, connect, fit
 from parcade.errors import UsageError, reported
 from parcade.evaluate import FIRST_UNSEEN_ENV, evaluate
+from parcade.files.outputs import check_output_file
 from parcade.flags import parse
 from parcade.model.policy import NetworkConfig, Policy
 from parcade.random import env_seeds
+from parcade.ranges import Count, Natural, Positive, Seed, check_ranges
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,17 @@ class RecordFlags:
     """The agent's run directory."""
     recording: Annotated[str, "positional"]
     """The file to write."""
-    episodes: int = 20
+    episodes: Count = 20
     """Number of complete episodes."""
-    num_envs: int = 4
+    num_envs: Count = 4
     """Number of parallel environments."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the episodes."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        # Checked before the agent plays. An empty path would be the current directory.
+        check_output_file("recording", self.recording or ".")
 
 
 @dataclass(frozen=True)
@@ -59,24 +66,27 @@ class CloneFlags:
     """The run directory of the recorded agent."""
     recording: Annotated[str, "positional"]
     """The file written by record."""
-    epochs: int = 10
+    epochs: Count = 10
     """Passes over the recording."""
-    batch_size: int = 256
+    batch_size: Count = 256
     """Samples per update, over all ranks."""
-    evaluate_every: int = 30
+    evaluate_every: Natural = 30
     """Epochs between evaluations."""
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Learning rate of Adam."""
-    hidden: int = 128
+    hidden: Count = 128
     """Width of the clone's dense layer."""
-    episodes: int = 10
+    episodes: Natural = 10
     """Number of episodes the clone plays at the end; 0 disables."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the initial weights and the order of the samples."""
     engine: Engine = "auto"
     """How gradients are exchanged; auto detects the launcher of this process."""
     run_dir: str = ""
     """Directory for metrics and weights; empty saves nothing."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 def record(flags: RecordFlags) -> None:

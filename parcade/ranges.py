@@ -44,6 +44,7 @@ class Range:
 
 Count = Annotated[int, Range(1)]
 Natural = Annotated[int, Range(0)]
+Seed = Annotated[int, Range(0, 2**63 - 1)]
 Positive = Annotated[float, Range(0, is_open=True)]
 NonNegative = Annotated[float, Range(0)]
 Fraction = Annotated[float, Range(0, 1)]

@@ -126,6 +126,32 @@ def test_a_clone_refuses_what_is_not_a_recording_of_enough_steps(tmp_path):
         example.clone(example.Flags(str(tmp_path / "empty.json")))
 
 
+@pytest.mark.parametrize(
+    ("action", "words", "says"),
+    [
+        (
+            "record",
+            ["none/games.safetensors"],
+            "recording=none/games.safetensors: directory none does not exist",
+        ),
+        ("record", ["."], "recording=. is a directory; expected a file path"),
+        ("record", [""], "recording=. is a directory; expected a file path"),
+        ("record", ["games.safetensors", "--episodes", "0"], "episodes=0 is below 1; use 1 or more"),
+        ("record", ["games.safetensors", "--num-envs", "0"], "num_envs=0 is below 1; use 1 or more"),
+        ("record", ["games.safetensors", "--seed", "-1"], "seed=-1 is below 0; use 0 or more"),
+        ("clone", ["games.safetensors", "--episodes", "-1"], "episodes=-1 is below 0; use 0 or more"),
+        ("clone", ["games.safetensors", "--seed", "-1"], "seed=-1 is below 0; use 0 or more"),
+    ],
+)
+def test_recording_an_agent_refuses_wrong_flags_before_it_plays(action, words, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    example = load_example("behavioural_cloning")
+    monkeypatch.setattr(example, action, lambda flags: pytest.fail("the program began to work"))
+    with pytest.raises(parcade.UsageError) as refused:
+        example.main([action, "zoo:pong", *words])
+    assert str(refused.value).startswith(says) and "\n" not in str(refused.value)
+
+
 def test_an_example_reports_a_mistake_in_one_line_and_exits_with_code_2(tmp_path):
     command = [sys.executable, str(EXAMPLES / "clone_recording.py"), str(tmp_path / "none.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

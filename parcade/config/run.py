@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 
 from parcade.errors import UsageError, unknown_name
 from parcade.machine.threads import UNMANAGED
-from parcade.ranges import Count, Positive, Range, check_ranges
+from parcade.ranges import Count, Positive, Range, Seed, check_ranges
 
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|h)?$")
 _SECONDS_PER = {"s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
@@ -63,7 +63,7 @@ class RunConfig:
     process, over all resumes; the current iteration is completed."""
     hang_timeout: str = "2m"
     """End a job of several ranks when no rank makes progress for this long; 0 disables."""
-    seed: Annotated[int, Range(0, 2**63 - 1)] = 0
+    seed: Seed = 0
     """Seed of all random numbers."""
     run_dir: str = ""
     """Directory of the results; empty creates runs/GAME-ALGORITHM-sSEED-TIME."""
