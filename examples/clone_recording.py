@@ -36,6 +36,7 @@ from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, reported
 from parcade.flags import parse
 from parcade.model.policy import NetworkConfig, Policy
+from parcade.ranges import Count, Natural, Positive, Range, check_ranges
 
 NUM_ACTIONS = 18
 """ale-py's action ids. A person may press keys that the game does not use."""
@@ -47,22 +48,25 @@ class Flags:
 
     recording: Annotated[str, "positional"]
     """A file of parcade play GAME --record FILE, or of parcade duel."""
-    epochs: int = 10
+    epochs: Count = 10
     """Passes over the training data."""
-    batch_size: int = 64
+    batch_size: Count = 64
     """Samples per update."""
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Learning rate of Adam."""
     network: str = "auto"
     """The network, as in parcade train; fine_cnn sees more of small images."""
-    hidden: int = 128
+    hidden: Count = 128
     """Width of the dense layer."""
-    image_size: int = 84
+    image_size: Count = 84
     """Rows and columns of an observation."""
-    episodes: int = 1
+    episodes: Natural = 1
     """Number of episodes that the clone plays at the end; 0 disables."""
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**31 - 1)] = 0
     """Seed of the initial weights, the order of the samples and the episodes."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 def steps_of(recording: Recording, settings: EnvSettings) -> TensorDataset:

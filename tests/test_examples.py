@@ -127,6 +127,20 @@ def test_a_clone_refuses_what_is_not_a_recording_of_enough_steps(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"episodes": -1}, "episodes=-1 is below 0; use 0 or more"),
+        ({"seed": -1}, "seed=-1 is below 0; use 0 or more"),
+        ({"seed": 2**31}, "seed=2,147,483,648 is above 2,147,483,647"),
+        ({"epochs": 0}, "epochs=0 is below 1; use 1 or more"),
+    ],
+)
+def test_a_clone_refuses_wrong_flags_before_it_learns(wrong, says):
+    with pytest.raises(parcade.UsageError, match=says):
+        load_example("clone_recording").Flags("mine.json", **wrong)
+
+
+@pytest.mark.parametrize(
     ("action", "words", "says"),
     [
         (
