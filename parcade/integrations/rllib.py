@@ -38,7 +38,8 @@ def make_env(game: str, config: Mapping[str, Any]) -> gymnasium.Env | VectorEnv:
     """Create what RLlib asks for: with ``num_envs`` in the config a vector environment, else a single one.
 
     Observations are as RLlib's networks expect them, float32 in [-1, 1]: images ``[height, width, stack]``,
-    anything else a vector. Rewards are raw points, or their signs with ``clip_rewards``. Errors: UsageError.
+    in colour ``[height, width, 3 * stack]``, anything else a vector. Rewards are raw points, or their signs
+    with ``clip_rewards``. Errors: UsageError.
     """
     settings = dict(config)
     clips, num_envs = settings.pop("clip_rewards", False), settings.pop("num_envs", None)
@@ -60,7 +61,11 @@ def make_env(game: str, config: Mapping[str, Any]) -> gymnasium.Env | VectorEnv:
 def _seen(space: Box, observations: np.ndarray) -> np.ndarray:
     """Scale observations of ``space``, or batches of them, to [-1, 1], and move an image's channels last."""
     leading = observations.shape[: observations.ndim - len(space.shape)]
-    is_image = len(space.shape) == 3
-    shaped = np.moveaxis(observations, -3, -1) if is_image else observations.reshape(*leading, -1)
+    if len(space.shape) == 3:  # [stack, height, width]
+        shaped = np.moveaxis(observations, -3, -1)
+    elif len(space.shape) == 4:  # [stack, height, width, 3]
+        shaped = np.moveaxis(observations, -4, -2).reshape(*leading, *space.shape[1:3], -1)
+    else:
+        shaped = observations.reshape(*leading, -1)
     low, high = np.float32(space.low.min()), np.float32(space.high.max())
     return (shaped.astype(np.float32) - low) * (2 / (high - low)) - 1

@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Wrapper
+from gymnasium.spaces import Box
+from gymnasium.vector import VectorEnv
 
 from parcade import envs
+from parcade.envs.views import EnvView, StepResult
 from parcade.errors import UsageError, missing_extra
 
 try:
@@ -37,6 +40,7 @@ def make_vec(
             ``AtariWrapper``; episode infos are of complete games.
         settings: arguments of ``parcade.make_vec``, such as ``backend``, ``preset`` or ``image_height``.
 
+    Stacks of k frames in colour are ``[3k, height, width]``, as ``CnnPolicy`` expects them.
     Errors: UsageError, as ``parcade.make_vec``.
     """
     for name, why in (("batch_size", "steps all environments"), ("output", "takes NumPy arrays")):
@@ -48,11 +52,47 @@ def make_vec(
         raise UsageError(
             "ale_compat starts a new game at a lost life, terminal_on_life_loss continues it; leave one out"
         )
-    return ParcadeVecEnv(
-        envs.make_vec(game, num_envs, **settings),
-        clip_rewards=clip_rewards,
-        terminal_on_life_loss=terminal_on_life_loss,
-    )
+    env = envs.make_vec(game, num_envs, **settings)
+    if ColourChannels.fits(env):
+        env = ColourChannels(env)
+    return ParcadeVecEnv(env, clip_rewards=clip_rewards, terminal_on_life_loss=terminal_on_life_loss)
+
+
+class ColourChannels(EnvView):
+    """Observe stacks of frames in colour, ``[n, k, height, width, 3]``, as ``[n, 3k, height, width]``.
+
+    Channels are ordered as in parcade's own CNNs: the colours of the oldest frame come first.
+    """
+
+    def __init__(self, env: VectorEnv) -> None:
+        super().__init__(env)
+        space = env.single_observation_space
+        frames, height, width, colours = space.shape or ()
+        self.single_observation_space = Box(0, 255, (frames * colours, height, width), np.uint8)
+
+    @staticmethod
+    def fits(env: VectorEnv) -> bool:
+        """Whether the observations are stacks of frames in colour."""
+        space = env.single_observation_space
+        return len(space.shape or ()) == 4 and (space.shape or ())[-1] == 3 and space.dtype == np.uint8
+
+    def merged(self, observations: np.ndarray) -> np.ndarray:
+        """Merge the axes of frames and colours of ``[n, k, height, width, 3]``."""
+        n = len(observations)
+        return observations.transpose(0, 1, 4, 2, 3).reshape(n, *(self.single_observation_space.shape or ()))
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        observations, infos = self._env.reset(**kwargs)
+        return self.merged(observations), infos
+
+    def shown(self, result: StepResult) -> StepResult:
+        observations, rewards, terminated, truncated, infos = result
+        if "final_obs" in infos:
+            infos["final_obs"] = self.merged(infos["final_obs"])
+        return self.merged(observations), rewards, terminated, truncated, infos
+
+    def restore(self, read: Any) -> np.ndarray:
+        return self.merged(super().restore(read))
 
 
 class ParcadeVecEnv(VecEnv):

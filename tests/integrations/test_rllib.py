@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import parcade
 from parcade.errors import UsageError
@@ -14,6 +15,7 @@ pytest.importorskip("tree", reason="needs 'ray[rllib]'")
 pytest.importorskip("lz4", reason="needs 'ray[rllib]'")
 
 from ray.rllib.algorithms.ppo import PPOConfig  # noqa: E402
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig  # noqa: E402
 
 from parcade.integrations.rllib import make_env, register  # noqa: E402
 
@@ -75,6 +77,35 @@ def test_rewards_are_clipped_where_asked_and_other_observations_are_vectors():
     rewards = [env.step(np.ones(2, np.int64))[1] for _ in range(100)]
     assert set(np.unique(rewards)) == {0.0, 1.0}
     assert make_env("pong", {"preset": "karpathy_2016"}).observation_space.shape == (6400,)
+
+
+@pytest.mark.parametrize("num_envs", [None, 2])
+def test_frames_in_colour_are_images_whose_channels_are_colours_of_frames(num_envs):
+    colour = {**SHORT, "observations": "rgb", "frame_stack": 2}
+    env = make_env("pong", colour | ({"num_envs": num_envs} if num_envs else {}))
+    expected = parcade.make_vec("pong", num_envs or 1, **colour).reset(seed=1)[0]
+    observations, _ = env.reset(seed=1)
+    observations = observations if num_envs else observations[None]
+    assert observations.shape == (num_envs or 1, 42, 42, 6)
+    for frame in range(2):
+        seen, want = observations[..., 3 * frame : 3 * frame + 3], expected[:, frame]
+        assert np.allclose(seen, want / np.float32(127.5) - 1, atol=1e-6)
+
+
+def test_rllibs_cnn_takes_frames_in_colour():
+    network = DefaultModelConfig(conv_filters=[[8, 8, 4], [8, 4, 2]], head_fcnet_hiddens=[16])
+    config = (
+        PPOConfig()
+        .environment("parcade/Pong-v0", env_config={**SHORT, "observations": "rgb"})
+        .env_runners(num_env_runners=0, rollout_fragment_length=8)
+        .training(train_batch_size_per_learner=8, minibatch_size=8, num_epochs=1)
+        .rl_module(model_config=network)
+    )
+    algorithm = config.build_algo()
+    convolutions = [each for each in algorithm.get_module().modules() if isinstance(each, torch.nn.Conv2d)]
+    assert convolutions[0].in_channels == 12
+    algorithm.train()
+    algorithm.stop()
 
 
 def test_a_setting_that_does_not_exist_is_one_line():

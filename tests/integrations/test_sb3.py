@@ -10,6 +10,7 @@ import parcade
 
 pytest.importorskip("stable_baselines3")
 
+from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
@@ -117,6 +118,35 @@ def test_a_vec_env_plays_what_make_vec_plays_with_sb3s_infos():
     assert env.get_attr("action_space") == [env.action_space] * 3
     assert not env.has_attr("no_such_thing")
     assert env.metadata["render_fps"] == 15  # VecVideoRecorder reads it here
+    env.close()
+
+
+def test_frames_in_colour_are_images_whose_channels_are_colours_of_frames():
+    colour = {**SMALL, "observations": "rgb", "frame_stack": 2}
+    env, expected = make_vec("breakout", 2, **colour), parcade.make_vec("breakout", 2, **colour)
+    env.seed(7)
+
+    def as_expected(seen, want):
+        return all(np.array_equal(seen[:, i], want[:, i // 3, ..., i % 3]) for i in range(6))
+
+    want, _ = expected.reset(seed=7)
+    assert as_expected(env.reset(), want) and env.observation_space.shape == (6, 42, 42)
+    dones = np.zeros(2, bool)
+    while not dones.any():
+        observations, _, dones, infos = env.step(np.array([1, 2]))
+        want, *_, raw = expected.step(np.array([1, 2]))
+        assert as_expected(observations, want)
+    assert as_expected(np.stack([info["terminal_observation"] for info in infos]), raw["final_obs"])
+    state = env.env_method("get_state")[0]
+    assert env.env_method("set_state", state)[0].shape == (2, 6, 42, 42)
+    env.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:DeprecationWarning")
+def test_sb3s_cnn_takes_frames_in_colour():
+    env = make_vec("pong", 2, observations="rgb", **SMALL)
+    learner = PPO("CnnPolicy", env, n_steps=4, batch_size=8, n_epochs=1).learn(8)
+    assert learner.policy.features_extractor.cnn[0].in_channels == 12
     env.close()
 
 
