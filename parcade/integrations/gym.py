@@ -19,7 +19,7 @@ from parcade.atari.held_keys import ACTION_NAMES, keys_to_action
 from parcade.envs.games import action_ids, canonical_game, is_atari
 from parcade.envs.make import make_vec, with_output
 from parcade.envs.settings import FRAMES_PER_SECOND, env_preset
-from parcade.errors import UsageError
+from parcade.errors import UsageError, unknown_name
 from parcade.integrations.autoreset import DelayedReset
 from parcade.integrations.raw import NO_FRAMESKIP
 from parcade.integrations.window import RENDER_MODES, check_render_mode
@@ -27,8 +27,15 @@ from parcade.testing import TINY_TASKS
 
 
 def env_id(game: str) -> str:
-    """The registered id of a game, such as ``parcade/SpaceInvaders-v0`` of ``space_invaders``."""
-    return f"parcade/{title(game)}-v0"
+    """The registered id of a game, such as ``parcade/SpaceInvaders-v0`` of ``space_invaders``.
+
+    Errors: UsageError for an unknown game, with the nearest name.
+    """
+    known = registered_games()
+    name = game if game in known else canonical_game(game)
+    if name not in known:
+        raise unknown_name("game", game, known)
+    return f"parcade/{title(name)}-v0"
 
 
 def raw_env_id(game: str) -> str:

@@ -38,7 +38,8 @@ def registered():
 
 def test_every_game_is_registered():
     assert all(env_id(game) in gymnasium.registry for game in load_games())
-    assert env_id("space_invaders") == "parcade/SpaceInvaders-v0"
+    assert env_id("space_invaders") == env_id("ALE/SpaceInvaders-v5") == "parcade/SpaceInvaders-v0"
+    assert env_id("tiny_catch") == "parcade/TinyCatch-v0"
 
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:DeprecationWarning")
@@ -350,6 +351,8 @@ MASK = np.array([True, False])
             "device 'cuda' is for vector environments; use make_vec",
         ),
         (lambda: parcade.make("pongg"), "did you mean 'pong'"),
+        (lambda: env_id("pongg"), "unknown game 'pongg'; did you mean 'pong'"),
+        (lambda: env_id("CartPole-v1"), "unknown game 'CartPole-v1'"),
         (lambda: parcade.make("pong", frameskip=1), "did you mean 'frame_skip'"),
         (lambda: make_pong().reset(options={"mask": 1}), "expected reset_mask alone"),
         (lambda: make_pong().reset(options={"reset_mask": MASK}), "before the first reset of all"),
