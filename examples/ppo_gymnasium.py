@@ -14,7 +14,7 @@ import collections
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics, TransformReward
 from torch import nn
 from torch.distributions import Categorical
@@ -51,14 +51,18 @@ class Policy(nn.Module):
         return Categorical(logits=self.actor(features)), self.critic(features).squeeze(-1)
 
 
-def train(env_id: str, total_steps: int, learning_rate: float = 2.5e-4, seed: int = 0) -> list[float]:
+def make_envs(env_id: str) -> VectorEnv:
+    """B environments with the signs of rewards, and raw scores in infos. Errors: ValueError if unsuitable."""
+    envs = gymnasium.make_vec(env_id, B)
+    # The next episode starts within the step that ends one; infos["final_obs"] has the last observation.
+    if envs.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
+        raise ValueError(f"{env_id} does not restart within the step that ends an episode; use parcade's ids")
+    return TransformReward(RecordEpisodeStatistics(envs), np.sign)
+
+
+def train(envs: VectorEnv, total_steps: int, learning_rate: float = 2.5e-4, seed: int = 0) -> list[float]:
     """Learn from ``total_steps`` steps; return the mean score of the last 100 episodes at each iteration."""
     torch.manual_seed(seed)
-    # The next episode starts within the step that ends one; infos["final_obs"] has the last observation.
-    envs = gymnasium.make_vec(env_id, B)
-    if envs.metadata["autoreset_mode"] != AutoresetMode.SAME_STEP:
-        raise SystemExit(f"{env_id} does not restart within the step that ends an episode; use parcade's ids")
-    envs = TransformReward(RecordEpisodeStatistics(envs), np.sign)
     shape = envs.single_observation_space.shape
     policy = Policy(shape, int(envs.single_action_space.n))
     optimizer = torch.optim.Adam(policy.parameters(), learning_rate, eps=1e-5)
@@ -117,4 +121,12 @@ if __name__ == "__main__":
     parser.add_argument("--total-steps", type=int, default=10_000_000)
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
-    train(flags.env_id, flags.total_steps, seed=flags.seed)
+    try:
+        if flags.total_steps < B * T:
+            raise ValueError(f"total_steps={flags.total_steps} is below one iteration; use {B * T} or more")
+        if not 0 <= flags.seed < 2**31:
+            raise ValueError(f"seed={flags.seed} is out of range; use 0 to {2**31 - 1}")
+        envs = make_envs(flags.env_id)
+    except (ValueError, ImportError, gymnasium.error.Error) as error:
+        parser.exit(2, f"ppo_gymnasium.py: {error}\n")
+    train(envs, flags.total_steps, seed=flags.seed)

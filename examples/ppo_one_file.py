@@ -21,8 +21,10 @@ import torch
 from torch import nn
 
 import parcade
+from parcade.errors import reported
 from parcade.model.optimizers import Adam
 from parcade.random import env_seeds, uniforms
+from parcade.ranges import whole
 from parcade.rl.losses import clipped_surrogate_loss, entropy_of, log_prob_of, squared_error_loss
 from parcade.rl.returns import generalized_advantages
 
@@ -191,4 +193,6 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--total-frames", type=int, default=4_000_000)
     arguments = parser.parse_args()
-    train(arguments.seed, arguments.total_frames)
+    with reported("ppo_one_file.py"):
+        seed = whole("seed", arguments.seed, 0, 2**63 - 1)
+        train(seed, whole("total_frames", arguments.total_frames, 1))

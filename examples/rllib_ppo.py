@@ -5,11 +5,18 @@
 
 import argparse
 
-from ray.rllib.algorithms.ppo import PPOConfig
-from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
-
+from parcade.errors import missing_extra, reported
 from parcade.integrations.gym import env_id
-from parcade.integrations.rllib import register
+from parcade.ranges import whole
+
+with reported("rllib_ppo.py"):
+    try:
+        from ray.rllib.algorithms.ppo import PPOConfig
+        from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+
+        from parcade.integrations.rllib import register
+    except ImportError as error:
+        raise missing_extra("ray[rllib]", "rllib", "this example") from error
 
 NUM_ENVS, UNROLL_LENGTH = 8, 128
 NATURE_CNN = [[32, 8, 4], [64, 4, 2], [64, 3, 1]]
@@ -69,4 +76,6 @@ if __name__ == "__main__":
     parser.add_argument("--total-steps", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
-    train(make_config(flags.game, seed=flags.seed), flags.total_steps)
+    with reported("rllib_ppo.py"):
+        steps = whole("total_steps", flags.total_steps, NUM_ENVS * UNROLL_LENGTH)  # at least one iteration
+        train(make_config(flags.game, seed=whole("seed", flags.seed, 0, 2**31 - 1)), steps)

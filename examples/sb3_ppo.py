@@ -2,10 +2,16 @@
 
 import argparse
 
-from stable_baselines3 import PPO
+from parcade.errors import missing_extra, reported
+from parcade.ranges import whole
 
-from parcade.errors import reported
-from parcade.integrations.sb3 import make_vec
+with reported("sb3_ppo.py"):
+    try:
+        from stable_baselines3 import PPO
+
+        from parcade.integrations.sb3 import make_vec
+    except ImportError as error:
+        raise missing_extra("stable-baselines3", "sb3", "this example") from error
 
 
 def make_learner(game: str, learning_rate: float = 2.5e-4, seed: int = 0) -> PPO:
@@ -31,4 +37,5 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
     with reported("sb3_ppo.py"):
-        make_learner(flags.game, seed=flags.seed).learn(flags.total_steps)
+        steps, seed = whole("total_steps", flags.total_steps, 1), whole("seed", flags.seed, 0, 2**31 - 1)
+        make_learner(flags.game, seed=seed).learn(steps)

@@ -7,16 +7,29 @@ import argparse
 
 import gymnasium
 import torch
-from tensordict.nn import TensorDictModule
 from torch import nn
-from torchrl.collectors import Collector
-from torchrl.data import LazyTensorStorage, ReplayBuffer, SamplerWithoutReplacement
-from torchrl.envs import Compose, EnvBase, GymWrapper, RewardSum, SignTransform, TransformedEnv
-from torchrl.modules import ActorValueOperator, ConvNet, OneHotCategorical, ProbabilisticActor, ValueOperator
-from torchrl.objectives import ClipPPOLoss
-from torchrl.objectives.value import GAE
 
+from parcade.errors import missing_extra, reported
 from parcade.integrations.gym import env_id
+from parcade.ranges import whole
+
+with reported("torchrl_ppo.py"):
+    try:
+        from tensordict.nn import TensorDictModule
+        from torchrl.collectors import Collector
+        from torchrl.data import LazyTensorStorage, ReplayBuffer, SamplerWithoutReplacement
+        from torchrl.envs import Compose, EnvBase, GymWrapper, RewardSum, SignTransform, TransformedEnv
+        from torchrl.modules import (
+            ActorValueOperator,
+            ConvNet,
+            OneHotCategorical,
+            ProbabilisticActor,
+            ValueOperator,
+        )
+        from torchrl.objectives import ClipPPOLoss
+        from torchrl.objectives.value import GAE
+    except ImportError as error:
+        raise missing_extra("torchrl", "torchrl", "this example") from error
 
 NUM_ENVS, UNROLL_LENGTH, EPOCHS, MINIBATCH = 8, 128, 4, 256
 
@@ -106,4 +119,6 @@ if __name__ == "__main__":
     parser.add_argument("--total-steps", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
-    train(make_env(flags.game), flags.total_steps, seed=flags.seed)
+    with reported("torchrl_ppo.py"):
+        steps, seed = whole("total_steps", flags.total_steps, 1), whole("seed", flags.seed, 0, 2**31 - 1)
+        train(make_env(flags.game), steps, seed=seed)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -53,13 +54,14 @@ def test_learning_from_python_ends_at_the_score_it_is_asked_for(tmp_path, capsys
 
 def test_ppo_on_gymnasiums_interface_learns_a_tiny_task():
     register()
-    scores = load_example("ppo_gymnasium").train("parcade/TinyCatch-v0", 12_288, learning_rate=2.5e-3)
+    example = load_example("ppo_gymnasium")
+    scores = example.train(example.make_envs("parcade/TinyCatch-v0"), 12_288, learning_rate=2.5e-3)
     assert scores[-1] > 0.4 > -0.4 > scores[0]
 
 
 def test_ppo_on_gymnasiums_interface_refuses_environments_that_restart_a_step_later():
-    with pytest.raises(SystemExit, match="CartPole-v1 does not restart within the step"):
-        load_example("ppo_gymnasium").train("CartPole-v1", 1024)
+    with pytest.raises(ValueError, match="CartPole-v1 does not restart within the step"):
+        load_example("ppo_gymnasium").make_envs("CartPole-v1")
 
 
 def test_a_clone_of_a_recorded_agent_acts_as_it_does(tmp_path, capsys):
@@ -171,6 +173,52 @@ def test_an_example_reports_a_mistake_in_one_line_and_exits_with_code_2(tmp_path
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     assert done.stderr.startswith("clone_recording.py: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [
+        ("sb3_ppo", "stable_baselines3", "sb3"),
+        ("torchrl_ppo", "torchrl", "torchrl"),
+        ("rllib_ppo", "ray", "rllib"),
+    ],
+)
+def test_an_example_of_another_library_says_how_to_install_it(name, package, extra, monkeypatch, capsys):
+    for module in [each for each in sys.modules if each.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.delitem(sys.modules, f"parcade.integrations.{extra}", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)  # importing it is an ImportError
+    with pytest.raises(SystemExit) as ended:
+        load_example(name)
+    says = capsys.readouterr().err
+    assert ended.value.code == 2 and says.count("\n") == 1
+    assert says.startswith(f"{name}.py: ") and f"run: pip install 'parcade[{extra}]'" in says
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "says"),
+    [
+        ("ppo_one_file", ["--seed", "-1"], "seed=-1 is below 0"),
+        ("ppo_one_file", ["--total-frames", "0"], "total_frames=0 is below 1"),
+        ("ppo_gymnasium", ["--env-id", "parcade:parcade/Pongg-v0"], "Environment `Pongg` doesn't exist"),
+        ("ppo_gymnasium", ["--env-id", "no_such_module:Pong-v0"], "No module named 'no_such_module'"),
+        ("ppo_gymnasium", ["--env-id", "CartPole-v1"], "CartPole-v1 does not restart within the step"),
+        ("ppo_gymnasium", ["--seed", "-1"], "seed=-1 is out of range"),
+        ("ppo_gymnasium", ["--total-steps", "1023"], "total_steps=1023 is below one iteration"),
+        ("sb3_ppo", ["--game", "pongg"], "unknown game 'pongg'; did you mean 'pong'?"),
+        ("sb3_ppo", ["--seed", "-1"], "seed=-1 is below 0"),
+        ("sb3_ppo", ["--total-steps", "0"], "total_steps=0 is below 1"),
+    ],
+)
+def test_an_example_of_ppo_answers_a_wrong_flag_with_one_line(name, words, says, monkeypatch, capsys):
+    if name == "sb3_ppo":
+        pytest.importorskip("stable_baselines3")
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *words])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    written = capsys.readouterr().err
+    assert ended.value.code == 2 and written.count("\n") == 1
+    assert written.startswith(f"{name}.py: {says}")
 
 
 def test_the_command_of_the_own_environment_learns_it(tmp_path, monkeypatch):
