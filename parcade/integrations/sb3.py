@@ -66,20 +66,19 @@ class ColourChannels(EnvView):
 
     def __init__(self, env: VectorEnv) -> None:
         super().__init__(env)
-        space = env.single_observation_space
-        frames, height, width, colours = space.shape or ()
-        self.single_observation_space = Box(0, 255, (frames * colours, height, width), np.uint8)
+        frames, height, width, colours = _shape_of(env)
+        self._shape = (frames * colours, height, width)
+        self.single_observation_space = Box(0, 255, self._shape, np.uint8)
 
     @staticmethod
     def fits(env: VectorEnv) -> bool:
         """Whether the observations are stacks of frames in colour."""
-        space = env.single_observation_space
-        return len(space.shape or ()) == 4 and (space.shape or ())[-1] == 3 and space.dtype == np.uint8
+        shape = _shape_of(env)
+        return len(shape) == 4 and shape[-1] == 3 and env.single_observation_space.dtype == np.uint8
 
     def merged(self, observations: np.ndarray) -> np.ndarray:
         """Merge the axes of frames and colours of ``[n, k, height, width, 3]``."""
-        n = len(observations)
-        return observations.transpose(0, 1, 4, 2, 3).reshape(n, *(self.single_observation_space.shape or ()))
+        return observations.transpose(0, 1, 4, 2, 3).reshape(len(observations), *self._shape)
 
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         observations, infos = self._env.reset(**kwargs)
@@ -93,6 +92,10 @@ class ColourChannels(EnvView):
 
     def restore(self, read: Any) -> np.ndarray:
         return self.merged(super().restore(read))
+
+
+def _shape_of(env: VectorEnv) -> tuple[int, ...]:
+    return env.single_observation_space.shape or ()
 
 
 class ParcadeVecEnv(VecEnv):
