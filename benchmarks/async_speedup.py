@@ -32,13 +32,13 @@ from script_arguments import script_parser, whole_number
 from parcade.build.learner import make_policy
 from parcade.config import TrainConfig
 from parcade.envs import make_vec
-from parcade.flags import parse_training
 from parcade.machine.facts import commit, machine
 from parcade.machine.timing import process_cpu_seconds
 from parcade.model.parameters import load_weights
 from parcade.model.policy import Policy
 from parcade.topology.engine import PartLost
 from parcade.topology.run import make_driver, make_engine
+from parcade.training_flags import parse_training
 
 RESULTS = Path(__file__).resolve().parent / "results" / "async_speedup"
 LEARNERS = (1, 2, 4, 8)

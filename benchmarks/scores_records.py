@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from parcade.config.train import TrainConfig
-from parcade.flags import parse_training
 from parcade.suite.plan import Cell, Plan
+from parcade.training_flags import parse_training
 from parcade.zoo import agent_names, card
 
 RESULTS = Path(__file__).resolve().parent / "results"

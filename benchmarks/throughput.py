@@ -107,9 +107,9 @@ def measure(command: list[str], reports: Path, seconds: float) -> dict[str, floa
 
 def bytes_moved(actors: int) -> dict[str, int]:
     """Bytes of an unroll and of the weights in the object store, from one update in one process."""
-    from parcade.flags import parse_training
     from parcade.topology.engine import SerialEngine
     from parcade.topology.run import make_driver
+    from parcade.training_flags import parse_training
 
     words = parcade_command("native", actors, 1, Path("none"))[4:-2]
     driver = make_driver(parse_training(words), SerialEngine())

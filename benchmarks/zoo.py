@@ -28,6 +28,7 @@ from parcade.checkpoint import read_policy
 from parcade.config import TrainConfig, load_config, to_json
 from parcade.evaluate import evaluate
 from parcade.files import run_directory
+from parcade.files.rank_file import write_rank_file
 from parcade.files.state import behind
 from parcade.zoo import AGENTS, agent_names, card
 
@@ -141,7 +142,7 @@ def write_agent(run: Path, target: Path) -> tuple[TrainConfig, int]:
     weights = {name: smaller(name, value) for name, value in tensors.items()}
     final = run_directory.checkpoint_directory(target, trained_frames)
     making = final.with_name(final.name + ".making")
-    digest = run_directory.write_rank_file(making, 0, behind("policy.", weights))
+    digest = write_rank_file(making, 0, behind("policy.", weights))
     run_directory.finish_checkpoint(making, final, {"progress": {"frames": trained_frames}}, [digest], keep=1)
     (final / "rank-0.safetensors").chmod(0o644)
     return config, trained_frames

@@ -29,6 +29,7 @@ from parcade.exchange.base import (
 )
 from parcade.experience.source import Source
 from parcade.files import run_directory
+from parcade.files.rank_file import read_rank_file, write_rank_file
 from parcade.files.state import behind, part_of
 from parcade.machine.facts import machine
 from parcade.model.parameters import state_tensors
@@ -67,7 +68,7 @@ class Checkpointer:
         digest = np.zeros(32, np.uint8)
         failed = ""
         try:
-            sha256 = run_directory.write_rank_file(making, self.exchange.rank, self._rank_tensors())
+            sha256 = write_rank_file(making, self.exchange.rank, self._rank_tensors())
             digest[:] = np.frombuffer(sha256, np.uint8)
         except (OSError, RuntimeError, MemoryError, SafetensorError) as error:  # the last for a full disk
             failed = str(error)
@@ -113,8 +114,8 @@ class Checkpointer:
         run_directory.check_resumable(directory, state)
         check_structure(directory, state, self.config)
         self._compare(state["conditions"])
-        tensors = run_directory.read_rank_file(directory, self.exchange.rank)
-        shared = tensors if self.exchange.rank == 0 else run_directory.read_rank_file(directory, 0)
+        tensors = read_rank_file(directory, self.exchange.rank)
+        shared = tensors if self.exchange.rank == 0 else read_rank_file(directory, 0)
         load_policy(self.algorithm.policy, part_of(shared, "policy."), directory)
         algorithm = part_of(tensors, "algorithm.")
         if algorithm:
@@ -193,7 +194,7 @@ def read_policy(run: Path, checkpoint_frames: int | None = None) -> tuple[dict[s
             raise UsageError(
                 f"{run} has no checkpoint at {checkpoint_frames} frames; it has {known}"
             ) from error
-    tensors = part_of(run_directory.read_rank_file(directory, 0), "policy.")
+    tensors = part_of(read_rank_file(directory, 0), "policy.")
     return tensors, int(state["progress"]["frames"])
 
 

@@ -18,17 +18,22 @@ from typing import NamedTuple
 
 from parcade.errors import UsageError, unknown_name
 from parcade.files.outputs import drop_output
+from parcade.machine.imports import import_torch
 from parcade.stand_ins import stand_ins
 
 FIRST_RANK_SECONDS = 10.0  # within which the first rank reports a mistake that all ranks make
 
 
 class Command(NamedTuple):
-    """Module and function of a command, and its line in the usage text."""
+    """Module and function of a command, and its line in the usage text.
+
+    ``imports_torch`` is for commands that always import torch, and leave how to ``import_torch``.
+    """
 
     home: str
     arguments: str
     summary: str
+    imports_torch: bool = False
 
 
 # Commands are imported when called, so that each pays only for its own imports.
@@ -39,27 +44,38 @@ COMMANDS: dict[str, Command] = {
         "train an agent, e.g. train pong --target-score 18; train --resume DIR resumes a run",
     ),
     "scale-to": Command(
-        "scale_to:scale_to", "DIR --actors N", "change the number of actors of a run while it trains"
+        "scale_to:scale_to",
+        "DIR --actors N",
+        "change the number of actors of a run while it trains",
+        imports_torch=True,
     ),
     "eval": Command(
         "evaluate:evaluate",
         "DIR [flags]",
         "score a trained agent and record a video: eval DIR --episodes 30 --video out.mp4",
+        imports_torch=True,
     ),
-    "watch": Command("evaluate:watch", "DIR [flags]", "watch a trained agent play in the terminal"),
+    "watch": Command(
+        "evaluate:watch", "DIR [flags]", "watch a trained agent play in the terminal", imports_torch=True
+    ),
     "zoo": Command("zoo:zoo", "[--json]", "list the trained agents of this package, e.g. watch zoo:pong"),
     "export": Command(
-        "export:export", "DIR --onnx [FILE]", "write a trained policy as an ONNX graph for other programs"
+        "export:export",
+        "DIR --onnx [FILE]",
+        "write a trained policy as an ONNX graph for other programs",
+        imports_torch=True,
     ),
     "duel": Command(
         "duel:duel",
         "DIR DIR ... [flags]",
         "let agents play each other on one console, with Elo ratings: duel DIR random --game pong",
+        imports_torch=True,
     ),
     "dashboard": Command(
         "dashboard:dashboard",
         "[RUNS_DIR] [flags]",
         "watch runs and their agents in the browser, live: dashboard runs",
+        imports_torch=True,
     ),
     "race": Command(
         "race:race",
@@ -73,17 +89,20 @@ COMMANDS: dict[str, Command] = {
         "slurm:slurm",
         "[flags] -- train ...",
         "write a batch script that checkpoints, requeues and resumes; --submit submits it",
+        imports_torch=True,
     ),
     "games": Command("games:games", "[--json]", "list the available games"),
     "profile": Command(
         "profile:profile",
         "GAME [flags]",
         "measure where training spends its time, with advice: profile pong --engine mpi --ranks 2",
+        imports_torch=True,
     ),
     "scale": Command(
         "scale:scale",
         "GAME [flags]",
         "measure the same training at several sizes, and predict others: scale pong --ranks 1,2,4",
+        imports_torch=True,
     ),
     "suite": Command(
         "suite:suite",
@@ -99,6 +118,7 @@ COMMANDS: dict[str, Command] = {
         "doctor:doctor",
         "[GAME] [flags]",
         "check this machine for a planned run, with the flags of train: doctor pong --engine mpi --ranks 4",
+        imports_torch=True,
     ),
     "play": Command("play:play", "GAME [flags]", "play a game yourself, in the terminal: play breakout"),
     "disassemble": Command("disassemble:disassemble", "ROM", "list a ROM's instructions: disassemble pong"),
@@ -106,6 +126,7 @@ COMMANDS: dict[str, Command] = {
         "bench:bench",
         "env|train [flags]",
         "measure frames and steps per second on this machine: bench env pong --json out.json",
+        imports_torch=True,
     ),
 }
 
@@ -201,5 +222,8 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if arguments[0] not in COMMANDS:
         raise unknown_name("command", arguments[0], COMMANDS)
-    module, function = COMMANDS[arguments[0]].home.split(":")
+    command = COMMANDS[arguments[0]]
+    if command.imports_torch:
+        import_torch()
+    module, function = command.home.split(":")
     return getattr(importlib.import_module(f"parcade.commands.{module}"), function)(arguments[1:])

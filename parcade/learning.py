@@ -14,11 +14,11 @@ from parcade.algorithms.table import ALGORITHMS
 from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
-from parcade.flags import PresetFlags, parse_training
 from parcade.machine.timing import Moment
 from parcade.model.policy import NetworkConfig
 from parcade.report.callbacks import Callback, Callbacks, Report
 from parcade.train import check_one_process, new_run, run_training
+from parcade.training_flags import PresetFlags, parse_training
 
 
 @dataclass(frozen=True)

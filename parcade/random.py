@@ -8,19 +8,17 @@ with two each.
 from __future__ import annotations
 
 import numpy as np
-import torch
-from torch import Tensor
 
 # Increment and finaliser of SplitMix64.
 # Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators".
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 def _mix(z: np.ndarray) -> np.ndarray:
-    z = (z ^ (z >> np.uint64(30))) * _MIX_1
-    z = (z ^ (z >> np.uint64(27))) * _MIX_2
+    z = (z ^ (z >> np.uint64(30))) * MIX_1
+    z = (z ^ (z >> np.uint64(27))) * MIX_2
     return z ^ (z >> np.uint64(31))
 
 
@@ -30,8 +28,8 @@ def uniforms(keys: np.ndarray, steps: np.ndarray, columns: int) -> np.ndarray:
     Shapes: keys ``[n]`` uint64, steps ``[n]`` int; returns ``[n, columns]`` float64.
     """
     with np.errstate(over="ignore"):
-        at_step = _mix(keys + _GOLDEN * (steps.astype(np.uint64) + np.uint64(1)))
-        column = _GOLDEN * np.arange(1, columns + 1, dtype=np.uint64)
+        at_step = _mix(keys + GOLDEN * (steps.astype(np.uint64) + np.uint64(1)))
+        column = GOLDEN * np.arange(1, columns + 1, dtype=np.uint64)
         bits = _mix(_mix(at_step[:, None] + column))
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
@@ -59,46 +57,6 @@ def seeds_of_life(
     if life == 1:
         return console_seeds, noise_keys
     with np.errstate(over="ignore"):
-        keys = _mix(noise_keys + _GOLDEN * np.uint64(life))
-        console = _mix(keys + _GOLDEN) >> np.uint64(33)
+        keys = _mix(noise_keys + GOLDEN * np.uint64(life))
+        console = _mix(keys + GOLDEN) >> np.uint64(33)
     return console.astype(np.int32), keys
-
-
-class TensorUniforms:
-    """``uniforms`` on a device for a fixed set of keys ``[n]`` uint64, without synchronisation.
-
-    ``at(step)`` returns ``[n, 2]`` float32, equal to ``uniforms(keys, step, 2)`` rounded to float32.
-    """
-
-    def __init__(self, keys: np.ndarray, device: torch.device) -> None:
-        self._keys = torch.from_numpy(keys.view(np.int64).copy()).to(device)
-        with np.errstate(over="ignore"):
-            columns = _GOLDEN * np.arange(1, 3, dtype=np.uint64)
-        self._columns = torch.from_numpy(columns.view(np.int64)).to(device)
-
-    def set_keys(self, keys: np.ndarray) -> None:
-        """Replace the keys, also for recorded launches."""
-        self._keys.copy_(torch.from_numpy(keys.view(np.int64).copy()))
-
-    def at(self, step: int) -> Tensor:
-        """Return two uniform numbers per key at one step."""
-        offset = _signed(int(_GOLDEN) * (step + 1))
-        bits = _mix_tensor(_mix_tensor(_mix_tensor(self._keys + offset)[:, None] + self._columns))
-        return (_shift_right(bits, 11).double() * 2.0**-53).float()
-
-
-def _signed(value: int) -> int:
-    """Return the low 64 bits of an integer as an int64."""
-    value &= 2**64 - 1
-    return value - 2**64 if value >= 2**63 else value
-
-
-def _shift_right(z: Tensor, count: int) -> Tensor:
-    """Shift right logically; ``>>`` on int64 is an arithmetic shift, which extends the sign."""
-    return (z >> count) & ((1 << (64 - count)) - 1)
-
-
-def _mix_tensor(z: Tensor) -> Tensor:
-    z = (z ^ _shift_right(z, 30)) * _signed(int(_MIX_1))
-    z = (z ^ _shift_right(z, 27)) * _signed(int(_MIX_2))
-    return z ^ _shift_right(z, 31)

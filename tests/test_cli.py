@@ -328,7 +328,7 @@ def test_the_doctor_takes_the_precision_of_the_presets(capsys, monkeypatch):
 
 def test_memory_is_counted_for_one_process_of_a_run():
     from parcade.config import check_process_memory
-    from parcade.flags import parse_training
+    from parcade.training_flags import parse_training
 
     words = "pong --num-envs 1000 --unroll-length 128".split()  # 3.4 GiB of observations
     check_process_memory(parse_training(words), 4 << 30)
@@ -397,7 +397,7 @@ def test_a_disk_that_is_full_at_the_start_is_named_and_leaves_nothing_in_the_way
 
 
 def test_whole_numbers_may_be_written_as_people_write_them():
-    from parcade.flags import parse_training
+    from parcade.training_flags import parse_training
 
     config = parse_training(
         ["pong", "--total-frames", "1e6", "--num-envs=2_0", "--seed", "1_000", "--learning-rate", "1e-3"]
@@ -427,7 +427,7 @@ def test_whole_numbers_that_may_be_left_out_may_be_written_so_too():
 
 @pytest.mark.parametrize("written", [["--env_preset", "machado_2018"], ["--env_preset=machado_2018"]])
 def test_flags_that_choose_defaults_may_be_written_with_underscores(written):
-    from parcade.flags import parse_training
+    from parcade.training_flags import parse_training
 
     env = parse_training(["pong", *written]).env
     assert env.sticky_actions == 0.25 and env.full_action_set
@@ -517,6 +517,6 @@ def test_ctrl_c_while_the_consoles_compile_is_one_line_and_leaves_nothing(tmp_pa
 
 
 def test_track_none_keeps_metrics_jsonl_alone():
-    from parcade.flags import parse_training
+    from parcade.training_flags import parse_training
 
     assert parse_training(["pong", "--track", "none"]).run.track == ()

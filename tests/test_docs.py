@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from parcade.algorithms.table import ALGORITHMS, support_matrix
-from parcade.flags import PresetFlags
 from parcade.presets import PRESETS
 from parcade.report.metrics import METRICS
+from parcade.training_flags import PresetFlags
 
 pytestmark = pytest.mark.quick
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,7 +47,7 @@ def test_the_commands_of_the_docs_are_found():
 def test_a_training_command_in_the_docs_is_taken_as_it_stands(place):
     from parcade.commands.train import _resume_flags
     from parcade.config import check_divisible
-    from parcade.flags import parse_training
+    from parcade.training_flags import parse_training
 
     arguments = COMMANDS[place]
     if "--resume" in arguments:

@@ -327,7 +327,7 @@ def test_every_training_stage_has_its_cases():
 
 @pytest.mark.quick
 def test_every_training_case_is_a_run_that_parcade_accepts(tmp_path, monkeypatch):
-    from parcade.flags import parse_training
+    from parcade.training_flags import parse_training
 
     monkeypatch.setenv("PARCADE_GPU_STAND_IN", "1")
     for case in (case for stage in gpu_training.STAGES for case in gpu_training.cases(stage, num_seeds=1)):

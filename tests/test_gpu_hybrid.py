@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from parcade.errors import UsageError
-from parcade.flags import parse_training
 from parcade.machine.devices import STAND_IN
+from parcade.training_flags import parse_training
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))

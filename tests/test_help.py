@@ -1,5 +1,6 @@
 """Help is shown without importing slow packages, and is the same as with them."""
 
+import gc
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 
 from parcade import stand_ins
 from parcade.cli import COMMANDS
+from parcade.machine.imports import import_torch
 
 HELP = [[name, "--help"] for name in COMMANDS] + [
     ["bench", "env", "--help"],
@@ -56,6 +58,43 @@ def test_help_of_every_command_imports_neither_torch_nor_numba_and_says_the_same
     # A description fills its lines, wherever its source has line breaks.
     assert "recorded-starts, which needs --start-states. Empty    │" in expected
     assert "keeps the rules of the training. (default: '')" in expected
+
+
+LIGHT = [
+    ["--version"], ["games"], ["zoo"], ["stacks", "no_such_run"], ["disassemble", "no_such_rom"],
+    ["play", "no_such_game"], ["suite", "--no-such-flag"], ["race", "pong", "--no-such-flag"],
+]  # fmt: skip
+IMPORTING = """
+import contextlib, gc, io, json, sys
+from parcade.cli import main
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()):
+        main(arguments)
+    print("torch" in sys.modules, gc.get_freeze_count() > 0)
+"""
+
+
+def imported_by(commands: list[list[str]]) -> list[str]:
+    """After each command, run by one process: is torch imported, and were objects frozen on its import?"""
+    command = [sys.executable, "-c", IMPORTING, json.dumps(commands)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout.splitlines()
+
+
+def test_commands_that_do_not_learn_or_play_an_agent_start_without_torch():
+    """The last command imports it, without garbage collection: nothing imports torch before that."""
+    *light, trains = imported_by([*LIGHT, ["train", "pong", "--no-such-flag"]])
+    assert dict(zip(map(str, LIGHT), light, strict=True)) == dict.fromkeys(map(str, LIGHT), "False False")
+    assert trains == "True True"
+    assert imported_by([["eval", "no_such_run"]]) == ["True True"]
+
+
+def test_nothing_is_frozen_once_torch_is_imported():
+    import torch  # noqa: F401
+
+    frozen = gc.get_freeze_count()
+    import_torch()
+    assert gc.get_freeze_count() == frozen and gc.isenabled()
 
 
 def test_what_is_imported_next_to_stand_ins_is_forgotten():

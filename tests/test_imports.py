@@ -16,7 +16,8 @@ PACKAGE = ROOT / "parcade"
 # From the bottom: a layer imports only from layers above it in this list, and from its own line.
 LAYERS = """
 errors ending
-random presets plugins ranges stand_ins terminal_picture
+random presets plugins ranges stand_ins terminal_picture flags
+random_on_device
 machine
 files env_attributes
 zoo env_checks
@@ -31,7 +32,7 @@ exchange
 algorithms
 config
 report
-checkpoint flags doctor
+checkpoint training_flags doctor
 profile loop build
 scale
 topology

@@ -11,10 +11,11 @@ import pytest
 import parcade
 from parcade.cli import main
 from parcade.errors import UsageError
-from parcade.files.run_directory import newest_checkpoint, read_rank_file
-from parcade.flags import parse_training
+from parcade.files.rank_file import read_rank_file
+from parcade.files.run_directory import newest_checkpoint
 from parcade.learning import _flags
 from parcade.report.callbacks import Callbacks, Report
+from parcade.training_flags import parse_training
 
 SMALL = {"num_envs": 4, "unroll_length": 8, "network": "mlp", "hidden": 8, "threads_per_rank": 1}
 LONG = {"total_frames": 10_000_000, "report_seconds": 0.01}

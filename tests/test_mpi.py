@@ -39,7 +39,8 @@ def run(command, **options):
 
 
 def checkpoint_tensors(directory):
-    from parcade.files.run_directory import newest_checkpoint, read_rank_file
+    from parcade.files.rank_file import read_rank_file
+    from parcade.files.run_directory import newest_checkpoint
 
     return read_rank_file(newest_checkpoint(directory)[0], 0)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from parcade.flags import parse_training
 from parcade.presets import PRESETS, preset_flags
+from parcade.training_flags import parse_training
 
 pytestmark = pytest.mark.quick
 ROOT = Path(__file__).resolve().parents[1]

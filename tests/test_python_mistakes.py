@@ -16,11 +16,11 @@ from parcade.cluster import ranks
 from parcade.envs.backends import register_backend
 from parcade.errors import UsageError
 from parcade.evaluate import evaluate
-from parcade.flags import parse_training
 from parcade.integrations.gym import make_registered_vec
 from parcade.learning import _flags
 from parcade.model.networks import register_network
 from parcade.report.writers import MetricsFile
+from parcade.training_flags import parse_training
 
 pytestmark = pytest.mark.quick
 

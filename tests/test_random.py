@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from parcade.random import TensorUniforms, env_seeds, seeds_of_life, uniforms
+from parcade.random import env_seeds, seeds_of_life, uniforms
+from parcade.random_on_device import TensorUniforms
 
 pytestmark = pytest.mark.quick
 

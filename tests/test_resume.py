@@ -23,7 +23,8 @@ from parcade.config import RunConfig, TrainConfig, from_json, to_json
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.files.locks import training_in
-from parcade.files.run_directory import newest_checkpoint, read_rank_file
+from parcade.files.rank_file import read_rank_file
+from parcade.files.run_directory import newest_checkpoint
 from parcade.model.image_networks import SpectralConv2d
 from parcade.model.networks import NETWORKS
 from parcade.model.policy import NetworkConfig

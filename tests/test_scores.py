@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 
 from parcade.cluster.processes import own_record, write_record
 from parcade.errors import UsageError
-from parcade.flags import parse_training
 from parcade.suite.jobs import run_of
 from parcade.suite.plan import Cell, Plan
 from parcade.suite.protocols import protocol_of
 from parcade.train import run_training, start_run
+from parcade.training_flags import parse_training
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from parcade.files.run_directory import newest_checkpoint, read_rank_file
+from parcade.files.rank_file import read_rank_file
+from parcade.files.run_directory import newest_checkpoint
 
 TORCHRUN = [
     sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "parcade", "train",

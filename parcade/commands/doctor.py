@@ -45,7 +45,7 @@ SWITCHES = ("json", "no-json")
 
 def planned(words: list[str]) -> TrainConfig:
     """Return the config of the planned run. Its game changes nothing here and may be left out."""
-    from parcade.flags import parse_training
+    from parcade.training_flags import parse_training
 
     if words[0].startswith("-") and not any(re.match("--env(=|$)", word) for word in words):
         with contextlib.suppress(UsageError):  # the game may follow the flags

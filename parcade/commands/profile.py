@@ -96,7 +96,7 @@ def profile(arguments: list[str]) -> int:
 def _refuse_bad_training(arguments: list[str]) -> None:
     """Check the training command as parcade train would, before starting a process. Errors: UsageError."""
     from parcade.config import check_divisible
-    from parcade.flags import parse_training
+    from parcade.training_flags import parse_training
 
     if flag := given_flag(arguments, ("--resume", "--run-dir")):
         raise UsageError(f"parcade profile creates its own run and takes no {flag}; leave it out")

@@ -184,7 +184,7 @@ def _checked_words(
 
     Errors: UsageError for a mistake in its flags, or for a port in use.
     """
-    from parcade.flags import parse_training
+    from parcade.training_flags import parse_training
     from parcade.web.race.training import training_words
     from parcade.web.serve import bound_socket
 

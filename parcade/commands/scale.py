@@ -194,8 +194,8 @@ def _check_one_host(words: list[str]) -> None:
 
 def _job(words: list[str], flags: ScaleFlags) -> ScaledJob:
     """Return the job to run at every size. Errors: UsageError."""
-    from parcade.flags import parse_training
     from parcade.scale.jobs import ProgramJob, TrainJob
+    from parcade.training_flags import parse_training
 
     if words[:1] == ["--"]:
         if not words[1:]:

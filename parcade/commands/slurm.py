@@ -79,8 +79,8 @@ def slurm(arguments: list[str]) -> int:
 def _job(words: list[str], flags: SlurmFlags):
     """Return the job's config, the arguments of its first start and its run directory. Errors: UsageError."""
     from parcade.config import check_divisible
-    from parcade.flags import parse_training
     from parcade.train import default_run_directory
+    from parcade.training_flags import parse_training
 
     if words[:1] != ["train"] or any(word.split("=")[0] == "--resume" for word in words):
         raise UsageError(

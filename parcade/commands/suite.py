@@ -74,7 +74,6 @@ def suite(arguments: list[str]) -> int:
 def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
     from parcade.files.locks import locked
     from parcade.files.outputs import make_folders
-    from parcade.flags import parse_training
     from parcade.machine.facts import cores_at_once
     from parcade.suite.games import games_of
     from parcade.suite.jobs import run_cells
@@ -82,6 +81,7 @@ def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
     from parcade.suite.protocols import check_rules, protocol_of
     from parcade.suite.scores import read_others
     from parcade.train import check_start
+    from parcade.training_flags import parse_training
 
     if protocol_of(flags.protocol).needs_recording:
         raise UsageError(

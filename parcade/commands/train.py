@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gc
 import os
 import sys
 import time
@@ -18,6 +17,7 @@ from parcade.cluster.versions import check_hosts
 from parcade.errors import UsageError
 from parcade.files.locks import training_in
 from parcade.files.outputs import why_not_writable
+from parcade.machine.imports import without_collections
 from parcade.zoo import is_in_zoo
 
 LOCK_SECONDS = 120.0
@@ -49,7 +49,7 @@ class ResumeFlags:
 def train(arguments: list[str]) -> int:
     """``parcade train``."""
     resumes = any(word == "--resume" or word.startswith("--resume=") for word in arguments)
-    with _without_collections(), contextlib.ExitStack() as importing:
+    with without_collections(), contextlib.ExitStack() as importing:
         if _will_play_native_consoles(arguments):
             from parcade.atari.compiling.prepare import interrupts_wait, prepare_meanwhile
 
@@ -57,7 +57,7 @@ def train(arguments: list[str]) -> int:
             # Defer Ctrl-C: packages that torch imports would swallow the KeyboardInterrupt.
             importing.enter_context(interrupts_wait())
         import parcade.train  # noqa: F401
-        from parcade.flags import parse_training
+        from parcade.training_flags import parse_training
     if resumes:
         return _resume(_resume_flags(arguments))
     if any(word in ("-h", "--help") for word in arguments):
@@ -81,20 +81,6 @@ def _will_play_native_consoles(arguments: list[str]) -> bool:
     with contextlib.suppress(ValueError):
         return bool(snake_case(game)) and not words & elsewhere
     return False
-
-
-@contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    """Disable garbage collection during imports, which saves a tenth of their time.
-
-    On exit, all objects are frozen: later collections skip them.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _resume_flags(arguments: list[str]) -> ResumeFlags:

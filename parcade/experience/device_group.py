@@ -23,7 +23,8 @@ from parcade.files.state import behind, part_of
 from parcade.machine.timing import Timer
 from parcade.model.policy import Acted, Policy
 from parcade.model.precision import Precision
-from parcade.random import TensorUniforms, seeds_of_life
+from parcade.random import seeds_of_life
+from parcade.random_on_device import TensorUniforms
 
 
 class DeviceEnvGroup:

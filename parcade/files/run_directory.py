@@ -21,12 +21,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import safetensors
-import safetensors.torch
-import torch
-from torch import Tensor
-
 from parcade.errors import UsageError
 from parcade.files.locks import LOCK_FILE
 from parcade.files.outputs import why_not_writable
@@ -198,7 +192,7 @@ def remove_unused(run: Path) -> None:
             path.rmdir()
 
 
-def _sha256(path: Path) -> bytes:
+def sha256_of(path: Path) -> bytes:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 
@@ -213,36 +207,9 @@ def _sealed(data: dict[str, Any]) -> str:
     return json_digest({name: value for name, value in data.items() if name != "seal"})
 
 
-def _as_tensor(value: np.ndarray | np.generic | Tensor) -> Tensor:
-    """Return a contiguous tensor that safetensors can store. uint64 is stored as int64 with the same bits.
-
-    Arrays that can be written are not copied: a replay may fill half of the memory.
-    """
-    if isinstance(value, Tensor):
-        there = value.detach().cpu().contiguous()
-        return there.clone() if value.device.type == "cpu" else there
-    array = np.require(value, requirements="CW")
-    return torch.as_tensor(array.view(np.int64) if array.dtype == np.uint64 else array)
-
-
 def checkpoint_directory(run: Path, frames: int) -> Path:
     """Return the directory of the checkpoint at this number of frames."""
     return run / "checkpoints" / f"{frames:014d}"
-
-
-def write_rank_file(directory: Path, rank: int, tensors: dict[str, Any]) -> bytes:
-    """Write one rank's tensors into an unfinished checkpoint; return the file's SHA-256."""
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"rank-{rank}.safetensors"
-    stored, addresses = {}, set()
-    for name, value in tensors.items():
-        tensor = _as_tensor(value)
-        # safetensors refuses two tensors in the same memory.
-        stored[name] = tensor.clone() if tensor.data_ptr() in addresses else tensor
-        addresses.add(tensor.data_ptr())
-    safetensors.torch.save_file(stored, path)
-    flush_to_disk(path)
-    return _sha256(path)
 
 
 def restore_replaced(run: Path) -> None:
@@ -309,7 +276,7 @@ def read_checkpoint(directory: Path, *, check_files: bool = True) -> dict[str, A
         file = directory / f"rank-{rank}.safetensors"
         if not file.is_file():
             raise BadCheckpoint(f"{file} is missing")
-        if _sha256(file).hex() != digest:
+        if sha256_of(file).hex() != digest:
             raise BadCheckpoint(f"{file} is truncated or was changed after it was written")
     return data
 
@@ -333,15 +300,6 @@ def check_resumable(directory: Path, state: dict[str, Any]) -> None:
             f"{directory} has only weights and cannot be resumed; "
             f"use --from {directory.parent.parent} to start a new run with them"
         )
-
-
-def read_rank_file(directory: Path, rank: int) -> dict[str, Tensor]:
-    """Read one rank's tensors. Errors: BadCheckpoint."""
-    path = directory / f"rank-{rank}.safetensors"
-    try:
-        return safetensors.torch.load_file(path)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise BadCheckpoint(f"{path} cannot be read ({error})") from None
 
 
 def newest_checkpoint(run: Path, *, check_files: bool = True) -> tuple[Path, dict[str, Any], list[str]]:

@@ -11,8 +11,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from parcade.errors import UsageError
 from parcade.machine.facts import available_cores, within_quota
 
@@ -63,6 +61,8 @@ def set_threads(
     threads = 1 if serial else rank_threads(threads_per_rank, local_size, local_cores)
     # With overlap the actor's thread and the learner's share the cores.
     threads = max(1, threads // 2) if overlap else threads
+    import torch
+
     torch.set_num_threads(threads)
     return threads
 
@@ -74,6 +74,8 @@ def set_part_threads(threads_per_rank: int, *, learns: bool) -> None:
     ``UNMANAGED`` changes nothing.
     """
     if threads_per_rank != UNMANAGED:
+        import torch
+
         torch.set_num_threads((threads_per_rank or 1) if learns else 1)
 
 
@@ -87,6 +89,7 @@ class Pool:
 
 def pools_here() -> tuple[Pool, ...]:
     """Return this process's pools: OpenMP and BLAS from threadpoolctl, and torch's, which it does not see."""
+    import torch
     from threadpoolctl import threadpool_info
 
     pools = [

@@ -10,8 +10,8 @@ from typing import Literal, Protocol
 from parcade.cluster import mpi
 from parcade.config import TrainConfig, check_divisible
 from parcade.errors import UsageError
-from parcade.flags import parse_training
 from parcade.profile.recorded_command import RecordedCommand, train_command
+from parcade.training_flags import parse_training
 
 Scaling = Literal["strong", "weak"]
 

@@ -13,8 +13,8 @@ from parcade.envs.games import is_atari
 from parcade.errors import UsageError
 from parcade.files.reading import fits
 from parcade.files.run_directory import read_json, write_json
-from parcade.flags import parse_training
 from parcade.suite.protocols import Protocol, protocol_of
+from parcade.training_flags import parse_training
 
 T = TypeVar("T")
 _BUDGET = re.compile(r"^(\d+(?:\.\d+)?)([kM]?)-(steps|frames)$")

@@ -11,11 +11,11 @@ from parcade.config import TrainConfig
 from parcade.envs.games import is_atari, naming_flags
 from parcade.errors import UsageError
 from parcade.files.run_directory import write_json
-from parcade.flags import parse_training
 from parcade.suite.plan import as_json, budget_flags, from_json
 from parcade.sweep.objective import Budget, Objective, parse_objective
 from parcade.sweep.space import Space, Value, flags_of, parse_space
 from parcade.train import check_start
+from parcade.training_flags import parse_training
 
 # Flags that every trial starts with; the user's own override them. A report per second lets a scheduler
 # judge short trials, too.

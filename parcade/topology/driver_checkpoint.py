@@ -13,6 +13,7 @@ from parcade.build.learner import make_policy
 from parcade.checkpoint import conditions, warn_of_changes
 from parcade.config import TrainConfig, check_structure, structure
 from parcade.files import run_directory
+from parcade.files.rank_file import read_rank_file, write_rank_file
 from parcade.files.state import behind, part_of
 from parcade.model.parameters import check_finite, load_weights, state_tensors
 from parcade.report.progress import Progress
@@ -68,7 +69,7 @@ class TopologyCheckpointer:
             "tally": driver.tally.get_state(),
         }
         try:
-            digest = run_directory.write_rank_file(making, 0, tensors)
+            digest = write_rank_file(making, 0, tensors)
             run_directory.finish_checkpoint(making, final, state, [digest], self.config.run.keep_checkpoints)
         except (OSError, RuntimeError, MemoryError, SafetensorError) as error:  # the last for a full disk
             shutil.rmtree(making, ignore_errors=True)
@@ -94,7 +95,7 @@ class TopologyCheckpointer:
         check_structure(directory, state, self.config)
         if state.get("exact"):
             warn_of_changes(state["conditions"], conditions(1), self.say)
-        arrays = {name: tensor.numpy() for name, tensor in run_directory.read_rank_file(directory, 0).items()}
+        arrays = {name: tensor.numpy() for name, tensor in read_rank_file(directory, 0).items()}
         driver, plan = self.driver, state["plan"]
         self.progress.set_state(state["progress"])
         driver.lives = dict(plan["lives"])

@@ -20,9 +20,9 @@ from parcade.doctor.start import warn_at_start
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.files.run_directory import write_json
-from parcade.flags import parse_training
 from parcade.machine.facts import available_cores
 from parcade.model.precision import resolve
+from parcade.training_flags import parse_training
 
 
 @pytest.mark.quick

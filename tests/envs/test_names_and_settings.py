@@ -16,7 +16,7 @@ from parcade.envs import ENV_PRESETS, EnvSettings, canonical_game, game_names
 from parcade.envs.games import score_milestones, settings_of_id
 from parcade.envs.settings import env_preset
 from parcade.errors import UsageError
-from parcade.flags import parse_training
+from parcade.training_flags import parse_training
 
 pytestmark = pytest.mark.quick
 

@@ -206,7 +206,8 @@ def test_a_resumed_run_on_real_pong_ends_bit_identical(tmp_path, monkeypatch, se
     from parcade.algorithms.ppo import PPOConfig
     from parcade.config import RunConfig, TrainConfig, load_config
     from parcade.envs.settings import EnvSettings
-    from parcade.files.run_directory import newest_checkpoint, read_rank_file
+    from parcade.files.rank_file import read_rank_file
+    from parcade.files.run_directory import newest_checkpoint
     from parcade.report import reporter
     from parcade.train import run_training, start_run
 

@@ -17,6 +17,7 @@ from parcade.config.saved import check_structure, structure
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.files import run_directory as rd
+from parcade.files.rank_file import read_rank_file, write_rank_file
 from parcade.model.policy import NetworkConfig
 
 pytestmark = pytest.mark.quick
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.quick
 def checkpoint(run, frames, value):
     final = rd.checkpoint_directory(run, frames)
     making = final.with_name(final.name + ".making")
-    digest = rd.write_rank_file(
+    digest = write_rank_file(
         making, 0, {"x": torch.full((3,), value), "keys": np.array([2**63 + 5], np.uint64)}
     )
     rd.finish_checkpoint(making, final, {"progress": {"frames": frames}}, [digest], keep=2)
@@ -111,7 +112,7 @@ def test_the_newest_checkpoint_is_found_and_the_oldest_deleted(run):
     directory, state, refused = rd.newest_checkpoint(run)
     assert state["progress"]["frames"] == 300 and refused == []
     assert [int(p.name) for p in rd.complete_checkpoints(run)] == [300, 200]
-    assert rd.read_rank_file(directory, 0)["x"].tolist() == [300.0] * 3
+    assert read_rank_file(directory, 0)["x"].tolist() == [300.0] * 3
 
 
 def test_damaged_newer_checkpoints_do_not_count_towards_those_that_are_kept(run):
@@ -157,7 +158,7 @@ def test_a_checkpoint_is_on_the_disk_before_its_predecessor_is_deleted(run, monk
 
 
 def test_unsigned_keys_keep_their_bits(run):
-    keys = rd.read_rank_file(rd.newest_checkpoint(run)[0], 0)["keys"].numpy().view(np.uint64)
+    keys = read_rank_file(rd.newest_checkpoint(run)[0], 0)["keys"].numpy().view(np.uint64)
     assert keys.tolist() == [2**63 + 5]
 
 
@@ -218,7 +219,7 @@ def test_a_run_without_a_usable_checkpoint_says_why(run):
 
 def test_a_checkpoint_still_being_made_is_not_seen(run):
     making = rd.checkpoint_directory(run, 400).with_name("00000000000400.making")
-    rd.write_rank_file(making, 0, {"x": torch.zeros(1)})
+    write_rank_file(making, 0, {"x": torch.zeros(1)})
     assert rd.newest_checkpoint(run)[1]["progress"]["frames"] == 300
 
 

@@ -11,7 +11,8 @@ import torch
 
 from parcade.algorithms.dqn import DQNConfig
 from parcade.config import RunConfig, TrainConfig
-from parcade.files.run_directory import newest_checkpoint, read_rank_file
+from parcade.files.rank_file import read_rank_file
+from parcade.files.run_directory import newest_checkpoint
 from parcade.model.compiled import compile_network
 from parcade.model.policy import NetworkConfig, Policy
 from parcade.train import run_training, start_run

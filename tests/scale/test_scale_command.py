@@ -13,11 +13,11 @@ import pytest
 from parcade.cli import main
 from parcade.commands.scale import ScaleFlags, _plan
 from parcade.errors import UsageError
-from parcade.flags import parse_training
 from parcade.machine import facts
 from parcade.scale import measure as measuring
 from parcade.scale import study as studying
 from parcade.scale.jobs import TrainJob
+from parcade.training_flags import parse_training
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,6 @@ import pytest
 from points import point
 
 from parcade.errors import UsageError
-from parcade.flags import parse_training
 from parcade.report.page import Table, to_markdown, to_text
 from parcade.scale import fits, scale_plots
 from parcade.scale import measure as measuring
@@ -20,6 +19,7 @@ from parcade.scale.scale_page import _simulated, predictions, scale_page
 from parcade.scale.scale_plots import draw_series
 from parcade.scale.simulate import Simulated
 from parcade.scale.study_result import ScaleResult, SeriesResult, from_json, to_json
+from parcade.training_flags import parse_training
 
 pytest.importorskip("scipy", reason="the extra parcade[reports] is not installed")
 pytestmark = pytest.mark.quick

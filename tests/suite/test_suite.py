@@ -22,7 +22,6 @@ from parcade.errors import UsageError
 from parcade.experience.episodes import ScoreBoard
 from parcade.files.locks import locked
 from parcade.files.run_directory import checkpoint_directory, complete_checkpoints, read_json, write_json
-from parcade.flags import parse_training
 from parcade.presets import PRESETS
 from parcade.report.page import to_text
 from parcade.report.plots import score_curve
@@ -32,6 +31,7 @@ from parcade.suite.jobs import is_trained, next_command, score_of
 from parcade.suite.plan import Cell, Plan, budget_flags, read_plan, seeds_of, set_by_budget
 from parcade.suite.protocols import PROTOCOLS
 from parcade.suite.scores import Scores
+from parcade.training_flags import parse_training
 
 TASKS = "tiny_catch,tiny_memory,CartPole-v1"
 SMALL = ["--num-envs", "4", "--unroll-length", "8", "--hidden", "16"]

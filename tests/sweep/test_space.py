@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from parcade.errors import UsageError
-from parcade.flags import parse_training
 from parcade.sweep.space import Choice, Span, flags_of, parse_space, random_settings, settings_of
+from parcade.training_flags import parse_training
 
 pytestmark = pytest.mark.quick
 PPO = parse_training(["tiny_catch"])

@@ -11,7 +11,8 @@ from parcade.build import groups, learner
 from parcade.capture import Capture
 from parcade.capture.stand_in import allow_capturable_optimizers
 from parcade.config import from_json, to_json
-from parcade.files.run_directory import newest_checkpoint, read_rank_file
+from parcade.files.rank_file import read_rank_file
+from parcade.files.run_directory import newest_checkpoint
 from parcade.machine.devices import STAND_IN
 from parcade.topology import run as run_module
 from parcade.topology.engine import SerialEngine

@@ -18,7 +18,8 @@ from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.experience.replay import TransitionBatch
-from parcade.files.run_directory import newest_checkpoint, read_rank_file
+from parcade.files.rank_file import read_rank_file
+from parcade.files.run_directory import newest_checkpoint
 from parcade.loop import iterate
 from parcade.machine.timing import Timer
 from parcade.model.policy import NetworkConfig

@@ -16,8 +16,8 @@ from parcade.checkpoint import read_policy
 from parcade.cli import main
 from parcade.config import load_config
 from parcade.files.run_directory import read_json
-from parcade.flags import parse_training
 from parcade.suite.games import reference_score
+from parcade.training_flags import parse_training
 
 SMALL = "--num-envs 8 --unroll-length 8 --hidden 24 --threads-per-rank 1 --checkpoint-seconds 1000"
 FRAMES = 4_000

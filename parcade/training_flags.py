@@ -1,0 +1,129 @@
+"""The flags of ``parcade train``, which depend on the algorithm and the presets."""
+
+from __future__ import annotations
+
+import re
+import typing
+from dataclasses import dataclass, fields, make_dataclass, replace
+from typing import Any
+
+from parcade.algorithms.table import ALGORITHMS, algorithm_row
+from parcade.config import RunConfig, TopologyConfig, TrainConfig, load_config
+from parcade.envs.games import settings_of_id
+from parcade.envs.settings import RENAMED, EnvSettings, env_preset
+from parcade.errors import UsageError
+from parcade.flags import parse, positional
+from parcade.presets import preset_flags
+from parcade.zoo import agent_directory
+
+
+@dataclass(frozen=True)
+class PresetFlags:
+    """Sources of the default values, and your own environment."""
+
+    env: str = ""
+    """Your own environment, in place of GAME: MODULE:ID, where the module registers the Gymnasium id."""
+    preset: str = ""
+    """A named set of flags; explicit flags override it. One of pong_fast, pong_gpu, pong_gpu_consoles,
+    pong_pqn, pong_a2c, pong_vtrace, pong_dqn, pong_impala, pong_apex, pong_gorila, pong_a3c, pong_async_q,
+    pong_ga3c, pong_es, rainbow and karpathy_2016."""
+    env_preset: str = "dqn_2015"
+    """Defaults of the environment flags: dqn_2015, machado_2018 or karpathy_2016."""
+
+
+def _value_of(flag: str, arguments: list[str], otherwise: str) -> str:
+    """Return the last value given to a flag. Used before parsing, for flags that decide which flags exist."""
+    value = otherwise
+    for i, word in enumerate(arguments):
+        if word.startswith(f"--{flag}="):
+            value = word.split("=", 1)[1]
+        elif word == f"--{flag}" and i + 1 < len(arguments):
+            value = arguments[i + 1]
+    return value
+
+
+def _with_hyphens(word: str) -> str:
+    """Return a flag, ``--a_b`` or ``--a_b=VALUE``, with hyphens in its name; any other word as it is."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value if word.startswith("--") else word
+
+
+def _where_to_find(flag: str) -> str:
+    """Return advice for an unknown flag: its new name, or the algorithms that have it; empty if unknown."""
+    name = flag.split("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
+    if name in RENAMED:
+        return f"it is --{RENAMED[name]} now"
+    topology = {field.name for field in fields(TopologyConfig)}
+    have = [
+        algorithm
+        for algorithm, row in ALGORITHMS.items()
+        if name in {field.name for field in fields(row.config)} or (row.topology and name in topology)
+    ]
+    return f"it is a flag of --algorithm {', '.join(have)}" if have else ""
+
+
+def parse_training(arguments: list[str]) -> TrainConfig:
+    """Parse the flags of ``parcade train``. The algorithm and the presets decide which flags exist.
+
+    A setting's value comes from the first of these that has it: the user's flag; a flag of ``--preset``;
+    ``--env-preset``; the rules of a game id such as ``ALE/Pong-v5``; the agent of ``--from``; the defaults.
+    """
+    import tyro
+
+    arguments = [_with_hyphens(word) for word in arguments]
+    arguments = [re.sub("^--from(?==|$)", "--from-agent", word) for word in arguments]
+    if env := _value_of("env", arguments, ""):
+        if not arguments[0].startswith("-"):
+            raise UsageError(f"got the game {arguments[0]} and --env {env}; leave one of them out")
+    preset = _value_of("preset", arguments, "")
+    if preset:
+        _check_algorithm_of(preset, _value_of("algorithm", arguments, ""))
+        # The user's arguments follow the preset's flags and so override them.
+        arguments = preset_flags(preset) + arguments
+    if env:
+        arguments = [env, *arguments]
+    trained = _trained_config(_value_of("from-agent", arguments, ""), env)
+    algorithm = trained.run.algorithm if trained else RunConfig().algorithm
+    row = algorithm_row(_value_of("algorithm", arguments, algorithm))
+    of_id = settings_of_id(next((word for word in arguments if word.startswith(("ALE/", "ale_py:ALE/"))), ""))
+    preset_name = _value_of("env-preset", arguments, "")
+    # A preset that the user names replaces the rules of an id, as single settings do.
+    env_default = env_preset(preset_name) if preset_name else env_preset(PresetFlags().env_preset, **of_id)
+    hyper_default = row.config()
+    if trained:
+        env_default = env_default if preset_name else replace(trained.env, **of_id)
+        same = type(trained.hyper) is row.config
+        hyper_default = trained.hyper if same else row.config(network=trained.hyper.network)
+    game = "An Atari game or built-in task (parcade games lists them), or the id of a Gymnasium environment."
+    title = tyro.conf.arg(name=_value_of("algorithm", arguments, algorithm))
+    groups: list[tuple[str, Any]] = [
+        ("game", positional("game", str, help=game)),
+        ("presets", PresetFlags),
+        ("run", RunConfig),
+        ("env", EnvSettings),
+        ("hyper", typing.Annotated[row.config, title]),
+    ]
+    engine = RunConfig().engine if RunConfig().engine in row.engines else row.engines[0]
+    run_default = RunConfig(algorithm=algorithm, engine=engine)
+    defaults = [tyro.MISSING, PresetFlags(), run_default, env_default, hyper_default]
+    if row.topology:
+        groups.append(("topology", TopologyConfig))
+        defaults.append(TopologyConfig())
+    Flags = make_dataclass("Flags", groups, frozen=True)
+    flags = parse(Flags, arguments, prog="parcade train", default=Flags(*defaults), whose=_where_to_find)
+    topology = flags.topology if row.topology else TopologyConfig()
+    return TrainConfig(flags.game, flags.run, flags.env, flags.hyper, topology)
+
+
+def _check_algorithm_of(preset: str, asked: str) -> None:
+    """Refuse another algorithm than the preset's, whose flags it may not have. Errors: UsageError."""
+    algorithm = _value_of("algorithm", preset_flags(preset), RunConfig().algorithm)
+    if asked and asked != algorithm:
+        raise UsageError(
+            f"preset {preset} is for {algorithm}; got --algorithm {asked}; leave one of them out"
+        )
+
+
+def _trained_config(agent: str, env: str) -> TrainConfig | None:
+    """Return the config of the agent that a run starts from, None without one. Errors: UsageError."""
+    return load_config(agent_directory(agent), env) if agent else None
