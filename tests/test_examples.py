@@ -34,8 +34,8 @@ def test_ppo_in_one_file_learns_the_bits_of_the_command_it_names(tmp_path, frame
     example = load_example("ppo_one_file")
     _, _, command = example.__doc__.partition("parcade train ")
     flags = command.partition("Paper:")[0].split()
-    flags[flags.index("--total-frames") + 1] = "30000"
-    mine = example.train(seed=5, total_frames=30_000, frame_limit=frame_limit)
+    flags[flags.index("--total-frames") + 1] = "12300"  # four iterations
+    mine = example.train(seed=5, total_frames=12_300, frame_limit=frame_limit)
     options = ["--seed", "5", "--frame-limit", str(frame_limit), "--run-dir", str(tmp_path / "run")]
     assert main(["train", *flags, "--threads-per-rank", "1", *options]) == 0
     theirs = parcade.load(tmp_path / "run").policy
