@@ -32,7 +32,7 @@ def describe(run: Path) -> dict[str, Any]:
     return {
         "config": read_object(run / "config.json"),
         "result": read_object(run / "result.json"),
-        "evaluation": evaluation_of(run),
+        "evaluations": evaluations_of(run),
         "last": newest,
         "part_counters": {name: each for name, each in newest.items() if name.startswith(PART_COUNTERS)},
         "processes": processes_of(run),
@@ -43,10 +43,15 @@ def describe(run: Path) -> dict[str, Any]:
     }
 
 
-def evaluation_of(run: Path) -> dict[str, Any]:
-    """Return the user's evaluation of a run, or else one of a suite; empty if there is neither."""
+def evaluations_of(run: Path) -> dict[str, dict[str, Any]]:
+    """Return the evaluations of a run by the name of their file, the user's own first; without the scores."""
     files = [run / "eval.json", *sorted(run.glob("eval-*.json"))]
-    return next(filter(None, map(read_object, files)), {})
+    found = {path.stem: read_object(path) for path in files}
+    return {
+        name: {key: value for key, value in data.items() if key != "scores"}
+        for name, data in found.items()
+        if data
+    }
 
 
 def processes_of(run: Path) -> list[dict[str, Any]]:

@@ -300,6 +300,18 @@ def test_a_run_says_what_is_inside(client, root):
     assert inside["processes"][0]["seconds"] == {"main": {"learn": 3.0}}
 
 
+def test_every_evaluation_of_a_run_is_shown_the_users_own_first(client, root):
+    run = root / "pong-s0"
+    for name, score in (("eval-null-op", 3.0), ("eval", 1.0), ("eval-greedy-30min", 2.0)):
+        (run / f"{name}.json").write_text(json.dumps({"score_mean": score, "scores": [score]}))
+    shown = client.get("/api/run?run=pong-s0").json()["evaluations"]
+    assert list(shown.items()) == [
+        ("eval", {"score_mean": 1.0}),
+        ("eval-greedy-30min", {"score_mean": 2.0}),
+        ("eval-null-op", {"score_mean": 3.0}),
+    ]
+
+
 def test_a_stop_request_is_the_runs_own_stop_file(client, root):
     assert client.post("/api/stop?run=pong-s0").status_code == 200
     assert (root / "pong-s0" / "stop").exists()

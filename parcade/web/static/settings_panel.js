@@ -18,13 +18,14 @@ export class SettingsPanel {
     reporting(async () => {
       const run = await get("run", { run: name });
       const part = (title, object) => (Object.keys(object).length ? [el("h2", {}, title), table(["Name", "Value"], rows(object), title)] : []);
-      const { scores, ...evaluation } = run.evaluation;
+      // eval-PROTOCOL.json is a suite's.
+      const evaluations = Object.entries(run.evaluations).flatMap(([name, each]) => part(name.replace(/^eval-?/, "Evaluation ").trim(), each));
       this.element.replaceChildren(
         el("h2", {}, "Checkpoints"),
         run.checkpoints.length
           ? table(["Frames", "Written", "Size", "Files"], run.checkpoints.map((c) => [human(c.frames), timeOfDay(c.written), megabytes(c.bytes), String(c.files)]), "Checkpoints")
           : el("p", { class: "note" }, "No checkpoint has been written yet."),
-        ...part("Result", run.result), ...part("Evaluation", evaluation), ...part("Settings", run.config));
+        ...part("Result", run.result), ...evaluations, ...part("Settings", run.config));
     });
   }
 
