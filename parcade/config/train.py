@@ -81,6 +81,17 @@ class TrainConfig:
         return self.topology.num_learners or (2 if self.is_bundled else 1)
 
     @property
+    def part_counts(self) -> dict[str, int]:
+        """How many parts of each kind the topology of a run has; shards hold parameters or replays."""
+        t, reads = self.topology, TOPOLOGIES[self.topology_name].reads
+        shards = {"num_shards": t.num_shards, "num_replay_shards": t.num_replay_shards}
+        return {
+            "actor": t.num_actors if "num_actors" in reads else 0,
+            "learner": self.num_learners,
+            "shard": sum(count for name, count in shards.items() if name in reads),
+        }
+
+    @property
     def is_bundled(self) -> bool:
         """Whether every learner plays its own environments, without separate actors."""
         return self.topology_name == "bundles"

@@ -71,7 +71,7 @@ def affinity(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         shown = ",".join(map(str, facts.usable_cores[:8])) + (",..." if len(facts.usable_cores) > 8 else "")
         yield Finding(
             "pinned-to-few-cores",
-            "warning" if len(facts.usable_cores) < max(plan.ranks, 2) else "note",
+            "warning" if len(facts.usable_cores) < max(plan.num_processes, 2) else "note",
             "this process and its children may use only some of the cores",
             f"number {shown}; the machine has {facts.cores}",
             "if you may use the others, start with mpiexec --bind-to none, srun --cpus-per-task or taskset",
@@ -81,7 +81,7 @@ def affinity(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
 def cgroup(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """Container limits that libraries ignore when they size their thread pools."""
     if facts.cgroup_cores is not None and facts.cgroup_cores < len(facts.usable_cores):
-        threads = max(1, int(facts.cgroup_cores / max(1, plan.ranks)))
+        threads = max(1, int(facts.cgroup_cores / max(1, plan.num_processes)))
         yield Finding(
             "cgroup-cpu-limit",
             "warning",
@@ -90,14 +90,17 @@ def cgroup(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
             f"use --threads-per-rank {threads} or raise the limit (docker --cpus)",
         )
     limit = min((b for b in (facts.memory_bytes, facts.cgroup_memory_bytes) if b is not None), default=None)
-    needed = plan.ranks * RANK_MEMORY_BYTES
+    needed = plan.num_processes * RANK_MEMORY_BYTES
     if limit is not None and needed > limit:
+        fitting = max(1, limit // RANK_MEMORY_BYTES)
         yield Finding(
             "memory",
             "problem",
-            "the ranks may not fit in memory",
-            f"{plan.ranks} ranks of about {RANK_MEMORY_BYTES >> 20} MiB, {limit / 2**30:.1f} GiB allowed",
-            f"use --ranks {max(1, limit // RANK_MEMORY_BYTES)} or raise the limit",
+            "the processes of the run may not fit in memory",
+            f"{plan.num_processes} processes of about {RANK_MEMORY_BYTES >> 20} MiB, "
+            f"{limit / 2**30:.1f} GiB allowed",
+            ("use fewer actors, learners or shards" if plan.parts else f"use --ranks {fitting}")
+            + " or raise the limit",
         )
 
 
@@ -176,12 +179,12 @@ def _mpi_family(text: str) -> str | None:
 
 def shared_memory(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """A /dev/shm that is too small for the ranks; its default size in containers is 64 MiB."""
-    free, needed = facts.shared_memory_free_bytes, plan.ranks * RANK_SHARED_MEMORY_BYTES
+    free, needed = facts.shared_memory_free_bytes, plan.num_processes * RANK_SHARED_MEMORY_BYTES
     if plan.engine in ("mpi", "ray") and free is not None and free < needed:
         yield Finding(
             "shared-memory",
             "problem",
-            "/dev/shm is too small for the ranks on this host; they would crash with a bus error",
+            "/dev/shm is too small for the processes on this host; they would crash with a bus error",
             f"{free >> 20} MiB free, about {needed >> 20} MiB needed",
             "free some space, or start the container with --shm-size=2g",
         )

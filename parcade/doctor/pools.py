@@ -18,7 +18,10 @@ PROBE_SECONDS = 60
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """The run to examine: its number and kind of processes."""
+    """The run to examine: its number and kind of processes on this machine.
+
+    ``parts`` are those of a run on Ray: for each kind its name, its number and the threads of one.
+    """
 
     engine: str = "local"
     ranks: int = 1
@@ -26,6 +29,12 @@ class PlannedRun:
     backend: str = "native"
     device: str = "cpu"
     precision: str = "float32"
+    parts: tuple[tuple[str, int, int], ...] = ()
+
+    @property
+    def num_processes(self) -> int:
+        """Number of processes that compute."""
+        return sum(count for _, count, _ in self.parts) or self.ranks
 
 
 @dataclass(frozen=True)
@@ -47,11 +56,26 @@ def planned_processes(plan: PlannedRun) -> tuple[Processes, ...]:
     from parcade.cluster.mpi import rank_environment
     from parcade.machine.threads import rank_threads
 
+    if plan.parts:
+        pools = {
+            threads: _pools_of_process(threads, 1, plan.engine, rank_environment(max(1, threads)))
+            for _, _, threads in plan.parts
+        }
+        return tuple(
+            Processes(f"{kind} on Ray", count, pools[threads]) for kind, count, threads in plan.parts
+        )
     count, environment = 1, None
     if plan.engine == "mpi":
         count, environment = plan.ranks, rank_environment(rank_threads(plan.threads_per_rank, plan.ranks))
-    command = [sys.executable, "-m", "parcade.doctor.pools"]
-    command += [str(plan.threads_per_rank), str(count), plan.engine]
+    found = _pools_of_process(plan.threads_per_rank, count, plan.engine, environment)
+    return (Processes(f"rank of --engine {plan.engine}", count, found),)
+
+
+def _pools_of_process(
+    threads: int, local_size: int, engine: str, environment: dict[str, str] | None
+) -> tuple[Pool, ...]:
+    """Return the pools of a process that is started like one of a run. Errors: RuntimeError."""
+    command = [sys.executable, "-m", "parcade.doctor.pools", str(threads), str(local_size), engine]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROBE_SECONDS)
     except subprocess.TimeoutExpired:
@@ -62,8 +86,7 @@ def planned_processes(plan: PlannedRun) -> tuple[Processes, ...]:
     if done.returncode:
         said = (done.stderr.strip() or "no message").splitlines()[-1]
         raise RuntimeError(f"the process that counts thread pools failed: {said}")
-    pools = tuple(Pool(**row) for row in json.loads(done.stdout.splitlines()[-1]))
-    return (Processes(f"rank of --engine {plan.engine}", count, pools),)
+    return tuple(Pool(**row) for row in json.loads(done.stdout.splitlines()[-1]))
 
 
 def _probe(threads_per_rank: int, local_size: int, engine: str) -> None:
@@ -71,9 +94,12 @@ def _probe(threads_per_rank: int, local_size: int, engine: str) -> None:
     import numpy as np
     import torch
 
-    from parcade.machine.threads import set_threads
+    from parcade.machine.threads import set_part_threads, set_threads
 
-    set_threads(threads_per_rank, local_size, serial=engine == "serial", overlap=False)
+    if engine == "ray":
+        set_part_threads(threads_per_rank, learns=True)
+    else:
+        set_threads(threads_per_rank, local_size, serial=engine == "serial", overlap=False)
     np.ones((64, 64)) @ np.ones((64, 64))
     torch.ones(64, 64) @ torch.ones(64, 64)
     print(json.dumps([vars(pool) for pool in pools_here()]))

@@ -10,13 +10,28 @@ from parcade.config import TrainConfig
 from parcade.doctor.facts import quick_facts
 from parcade.doctor.machine_rules import QUICK_RULES, examine
 from parcade.doctor.pools import PlannedRun, Processes
-from parcade.machine.threads import pools_here
+from parcade.machine.threads import UNMANAGED, pools_here
 
 
 def plan_of(config: TrainConfig) -> PlannedRun:
-    """Return the doctor's view of a run."""
+    """Return the doctor's view of a run. The parts of a run on another machine's Ray cluster are not here."""
     run = config.run
-    return PlannedRun(run.engine, run.ranks, run.threads_per_rank, run.backend, run.device, run.precision)
+    on_ray = run.engine == "ray" and not config.topology.address
+    return PlannedRun(
+        *(run.engine, run.ranks, run.threads_per_rank, run.backend, run.device, run.precision),
+        parts=_parts(config) if on_ray else (),
+    )
+
+
+def _parts(config: TrainConfig) -> tuple[tuple[str, int, int], ...]:
+    """Return kind, number and threads of a run's parts: only learners have more than one thread."""
+    threads = config.run.threads_per_rank
+    others = UNMANAGED if threads == UNMANAGED else 1
+    return tuple(
+        (kind, count, threads or 1 if kind == "learner" else others)
+        for kind, count in config.part_counts.items()
+        if count
+    )
 
 
 def placement(config: TrainConfig) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 from parcade.build.reporting import open_reporter, open_view
 from parcade.config import TrainConfig
-from parcade.config.topology import TOPOLOGIES
 from parcade.doctor.start import warn_at_start
 from parcade.envs.games import score_milestones
 from parcade.errors import UsageError
@@ -78,14 +77,11 @@ def make_engine(config: TrainConfig) -> Engine:
 
 def _reservations(config: TrainConfig) -> list[tuple[int, dict[str, float]]]:
     """Return how many parts of each kind a run has, and what one of them reserves."""
-    t, reads = config.topology, TOPOLOGIES[config.topology_name].reads
-    actors = t.num_actors if "num_actors" in reads else 0
-    shards = t.num_shards if "num_shards" in reads else 0
-    shards += t.num_replay_shards if "num_replay_shards" in reads else 0
+    t, counts = config.topology, config.part_counts
     return [
-        (actors, {"CPU": t.actor_cpus, "GPU": t.actor_gpus}),
-        (config.num_learners, {"CPU": t.learner_cpus, "GPU": config.learner_gpus}),
-        (shards, {"CPU": t.shard_cpus, "GPU": 0.0}),
+        (counts["actor"], {"CPU": t.actor_cpus, "GPU": t.actor_gpus}),
+        (counts["learner"], {"CPU": t.learner_cpus, "GPU": config.learner_gpus}),
+        (counts["shard"], {"CPU": t.shard_cpus, "GPU": 0.0}),
     ]
 
 

@@ -16,7 +16,7 @@ from parcade.config import RunConfig, TrainConfig, to_json
 from parcade.doctor import facts, pools
 from parcade.doctor.pools import PlannedRun
 from parcade.doctor.running import has_parts_on_ray, look_at_run
-from parcade.doctor.start import warn_at_start
+from parcade.doctor.start import plan_of, warn_at_start
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.files.run_directory import write_json
@@ -78,6 +78,23 @@ def test_the_pools_of_a_rank_are_as_wide_as_the_run_would_make_them(monkeypatch)
     (unmanaged,) = pools.planned_processes(facts.PlannedRun(engine="mpi", ranks=3, threads_per_rank=-1))
     assert unmanaged.widest.threads == available_cores()
     assert {"torch"} < {pool.library for pool in unmanaged.pools}
+
+
+def test_the_parts_of_a_run_on_ray_are_the_planned_processes(monkeypatch):
+    flags = ["pong", "--algorithm", "gorila", "--engine", "ray", "--no-bundled", "--num-learners", "3"]
+    flags += ["--num-shards", "4", "--threads-per-rank", "2"]
+    parts = plan_of(parse_training(flags)).parts
+    assert parts == (("actor", 2, 1), ("learner", 3, 2), ("shard", 5, 1))
+    elsewhere = parse_training([*flags, "--address", "10.0.0.1:6379"])
+    assert plan_of(elsewhere).parts == plan_of(parse_training(["pong"])).parts == ()
+    unmanaged = plan_of(parse_training([*flags, "--threads-per-rank", "-1"])).parts
+    assert unmanaged == (("actor", 2, -1), ("learner", 3, -1), ("shard", 5, -1))
+    learner, actor = pools.planned_processes(
+        facts.PlannedRun(engine="ray", parts=(("learner", 3, 2), ("actor", 2, 1)))
+    )
+    assert (learner.what, learner.count, actor.count) == ("learner on Ray", 3, 2)
+    assert {pool.library: pool.threads for pool in learner.pools}["torch"] == 2
+    assert {pool.threads for pool in actor.pools} == {1}
 
 
 @pytest.mark.quick

@@ -84,6 +84,7 @@ def test_a_rule_speaks_where_it_must_and_is_silent_on_a_healthy_machine(rule):
     "facts, plan, name",
     [
         ({"cgroup_memory_bytes": 2**30}, {"ranks": 4}, "memory"),
+        ({"cgroup_memory_bytes": 2**30}, {"ranks": 1, "parts": (("actor", 3, 1),)}, "memory"),
         ({"mpi_library": None}, {}, "mpi-missing"),
         ({"mpi_launcher": None}, {}, "mpiexec-missing"),
         ({"gpus": ("a GPU (80 GB)",)}, {}, "gpu-idle"),
