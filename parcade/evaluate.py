@@ -146,7 +146,9 @@ def played_frames(
     """
     config = agent.config
     group = _group(agent, 1, seed, epsilon, **env)
-    shown = make_vec(config.game, 1, config.run.backend, settings=in_colour(replace(config.env, **env)))
+    colour = in_colour(replace(config.env, **env))
+    colour = replace(colour, start_states=env.get("start_states", colour.start_states))
+    shown = make_vec(config.game, 1, config.run.backend, settings=colour)
     picture, _ = shown.reset(seed=group.console_seeds)
     yield picture[0, 0], 0.0, False
     try:

@@ -96,13 +96,34 @@ def test_eval_prints_and_writes_scores_and_makes_a_video_that_plays(pong_run, tm
     assert size == (320, 420) and len(np.unique(picture)) > 3
 
 
-def test_eval_from_the_states_of_a_recording_says_which_recording(pong_run, tmp_path, capsys):
+def _record_pong(file):
     from parcade.atari.recording import Session
 
-    session, file = Session("pong", 1), tmp_path / "pong.json"
+    session = Session("pong", 1)
     for frame in range(3000):
         session.act(3 + frame // 50 % 2)
     session.recording().save(file)
+
+
+def test_a_video_from_the_states_of_a_recording_shows_the_episode_that_is_played(pong_run, tmp_path):
+    from parcade.evaluate import FIRST_UNSEEN_ENV, played_frames
+    from parcade.random import env_seeds
+
+    file = tmp_path / "pong.json"
+    _record_pong(file)
+    agent = parcade.load(pong_run)
+    env = agent.make_env(1, start_states=str(file))
+    env.reset(seed=env_seeds(0, FIRST_UNSEEN_ENV, 1)[0])
+    played = played_frames(agent, start_states=str(file))
+    picture, _, _ = next(played)
+    assert np.array_equal(picture, env.render()[0])
+    played.close()
+    env.close()
+
+
+def test_eval_from_the_states_of_a_recording_says_which_recording(pong_run, tmp_path, capsys):
+    file = tmp_path / "pong.json"
+    _record_pong(file)
     starts = ["--protocol", "recorded-starts", "--start-states", str(file)]
     assert main(["eval", str(pong_run), "--episodes", "1", "--json", *starts]) == 0
     printed = json.loads(capsys.readouterr().out)
