@@ -101,13 +101,11 @@ class Agent:
             starts: ``[n]`` bool, true for the first observation of an episode. A recurrent policy needs it.
             greedy: take the likeliest action (the mean, if continuous) instead of sampling from the policy.
 
-        Errors: UsageError for observations of another shape or type, and starts of another shape.
+        Errors: UsageError for observations or starts of another shape or type.
         """
         batch = torch.from_numpy(self._checked(observations))
         n = len(batch)
-        if starts is not None and np.shape(starts) != (n,):
-            raise UsageError(f"starts have shape {np.shape(starts)}; expected [{n}], one per observation")
-        begun = torch.zeros(n, dtype=torch.bool) if starts is None else torch.as_tensor(starts)
+        begun = torch.zeros(n, dtype=torch.bool) if starts is None else _checked_starts(starts, n)
         uniforms = None
         if not (greedy or self.acts_greedily):
             uniforms = torch.rand(n, self.policy.actions.noise_columns, generator=self._generator)
@@ -136,6 +134,16 @@ class Agent:
             batch = batch.astype(dtype)
         # torch warns of arrays that it may not write to and refuses reversed ones.
         return np.ascontiguousarray(batch) if batch.flags.writeable else batch.copy()
+
+
+def _checked_starts(starts: Any, n: int) -> torch.Tensor:
+    """Return starts ``[n]`` as a bool tensor; whole numbers other than 0 are true. Errors: UsageError."""
+    given = as_array("starts", starts)
+    if given.shape != (n,):
+        raise UsageError(f"starts have shape {given.shape}; expected [{n}], one per observation")
+    if given.dtype.kind not in "biu":
+        raise UsageError(f"starts are {given.dtype}; expected bool, true at the start of an episode")
+    return torch.from_numpy(given.astype(np.bool_, order="C"))
 
 
 def load(run: str | Path, env: str = "", checkpoint_frames: int | None = None) -> Agent:

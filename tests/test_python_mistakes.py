@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import AutoresetMode
 
 import parcade
@@ -63,6 +64,27 @@ def test_any_layout_of_the_same_numbers_gives_the_same_actions(agent, observatio
         for same in (observations.astype(np.int32), np.asfortranarray(observations), frozen):
             assert np.array_equal(agent.act(same, greedy=True), expected)
         assert np.array_equal(agent.act(observations[::-1], greedy=True), expected[::-1])
+
+
+def test_starts_are_true_or_false_in_any_type_and_layout(agent, observations, monkeypatch):
+    play, seen = agent.policy.act, []
+    monkeypatch.setattr(agent.policy, "act", lambda *given: seen.append(given[3]) or play(*given))
+    expected = np.array([True, False, False, True, False, False])
+    frozen = expected.copy()
+    frozen.flags.writeable = False
+    for starts in (
+        expected,
+        expected[::-1].copy()[::-1],
+        expected.astype(np.int64),
+        expected.tolist(),
+        frozen,
+    ):
+        agent.act(observations, starts)
+        assert seen[-1].dtype == torch.bool and seen[-1].tolist() == expected.tolist()
+    with pytest.raises(UsageError, match="^starts are float64; expected bool"):
+        agent.act(observations, expected.astype(float))
+    with pytest.raises(UsageError, match=r"^starts have shape \(5,\); expected \[6\]"):
+        agent.act(observations, expected[1:])
 
 
 @pytest.mark.parametrize(
