@@ -472,6 +472,15 @@ def test_a_finished_run_says_so_and_how_to_extend_it(tmp_path, capsys):
     assert "s of 0.001s; to continue, set a longer --time-limit" in capsys.readouterr().err
 
 
+def test_a_resume_may_remove_the_target_score(tmp_path):
+    run = tmp_path / "run"
+    flags = ["--num-envs", "4", "--unroll-length", "4", "--run-dir", str(run), "--threads-per-rank", "1"]
+    assert main(["train", "tiny_catch", *flags, "--target-score", "-1", "--total-frames", "1e5"]) == 0
+    assert main(["train", "--resume", str(run), "--target-score", "None", "--total-frames", "3000"]) == 0
+    assert json.loads((run / "config.json").read_text())["run"]["target_score"] is None
+    assert json.loads((run / "result.json").read_text())["finished_by"] == "total_frames"
+
+
 @pytest.mark.parametrize("name", ["config.json", "checkpoint.json"])
 def test_deeply_nested_json_in_a_run_directory_is_refused_in_one_line(tmp_path, capsys, name):
     run = tmp_path / "run"

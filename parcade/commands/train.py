@@ -24,6 +24,19 @@ LOCK_SECONDS = 120.0
 """How long a file server may keep the lock of a host that has crashed. NFS does for 90 s by default."""
 
 
+class _Unchanged(float):
+    """A number told from others by identity; the help shows it as a word."""
+
+    def __str__(self) -> str:
+        return "unchanged"
+
+    __repr__ = __str__
+
+
+UNCHANGED = _Unchanged("nan")
+"""Default of a setting that may be changed to None."""
+
+
 @dataclass(frozen=True)
 class ResumeFlags:
     """Resume a run from its newest checkpoint. Only the settings below can be changed."""
@@ -38,8 +51,8 @@ class ResumeFlags:
     """New interface or network."""
     total_frames: int | None = None
     """New total number of frames; schedules span it."""
-    target_score: float | None = None
-    """New target score."""
+    target_score: float | None = UNCHANGED
+    """New target score; None removes it."""
     time_limit: str | None = None
     """New time limit, counted from the run's first start."""
     env: str = ""
@@ -119,7 +132,8 @@ def _resume_from(run: Path, config, flags: ResumeFlags) -> int:
 
     is_rank = ranks.is_rank_of(config.run.engine)
     frames = newest_checkpoint(run, check_files=not is_rank)[1]["progress"]["frames"]
-    changes = {name: getattr(flags, name) for name in CHANGED_BY_RESUMING if getattr(flags, name) is not None}
+    given = {field.name: (getattr(flags, field.name), field.default) for field in dataclasses.fields(flags)}
+    changes = {name: given[name][0] for name in CHANGED_BY_RESUMING if given[name][0] is not given[name][1]}
     # The checkpoint has the weights: the agent that the run started from may no longer exist.
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, **changes, from_agent=""))
     if frames >= config.run.total_frames and (run / "result.json").exists():
@@ -146,7 +160,7 @@ def _refuse_finished(run: Path, config) -> None:
     if reason == "target_score" and wanted is not None and score is not None and score >= wanted:
         raise UsageError(
             f"{run} is finished: its mean score of {score:.2f} reached {wanted:g}; "
-            "to continue, set a higher --target-score"
+            "to continue, set a higher --target-score, or None"
         )
     # A run that was stopped may pass its limit while it saves, and still be resumed.
     if reason != "stopped" and limit is not None and result.get("wall_seconds", 0.0) >= limit:
