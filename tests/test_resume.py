@@ -528,3 +528,29 @@ def test_a_run_killed_before_its_result_was_written_only_writes_it(tmp_path, cap
     for name in ("frames", "updates", "score_mean", "finished_by"):
         assert again[name] == result[name]
     assert again["cpu_seconds"] >= 0.9 * result["cpu_seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        ({"finished_by": "target_score", "score_mean": "x"}, "result.json: score_mean is 'x'; it is damaged"),
+        (
+            {"finished_by": "time_limit", "wall_seconds": "x"},
+            "result.json: wall_seconds is 'x'; it is damaged",
+        ),
+    ],
+)
+def test_a_resume_names_a_damaged_result(tmp_path, capsys, damage, says):
+    run = tmp_path / "run"
+    flags = ["--num-envs", "4", "--unroll-length", "4", "--threads-per-rank", "1", "--total-frames", "400"]
+    assert main(["train", "tiny_catch", *flags, "--target-score", "5", "--run-dir", str(run)]) == 0
+    result = json.loads((run / "result.json").read_text())
+    (run / "result.json").write_text(json.dumps({**result, **damage}))
+    capsys.readouterr()
+    assert main(["train", "--resume", str(run), "--total-frames", "800", "--time-limit", "10h"]) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1
+    for name in ("commit", "machine", "cpu_seconds"):  # as an earlier version may have written it
+        del result[name]
+    (run / "result.json").write_text(json.dumps(result))
+    assert main(["train", "--resume", str(run), "--total-frames", "800", "--time-limit", "10h"]) == 0

@@ -150,11 +150,11 @@ def _resume_from(run: Path, config, flags: ResumeFlags) -> int:
 
 def _refuse_finished(run: Path, config) -> None:
     """Reject a run that would end at once by its target score or time limit. Errors: UsageError."""
-    from parcade.files.run_directory import read_json
+    from parcade.files.run_directory import read_result
 
     if not (run / "result.json").exists():
         return
-    result = read_json(run / "result.json")
+    result = read_result(run, needs_all=False)  # earlier versions wrote fewer fields
     wanted, limit = config.run.target_score, config.run.time_limit_seconds
     reason, score = result.get("finished_by"), result.get("score_mean")
     if reason == "target_score" and wanted is not None and score is not None and score >= wanted:

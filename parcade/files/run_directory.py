@@ -103,14 +103,18 @@ def is_finished(run: Path) -> bool:
     return (run / "result.json").exists() and read_result(run)["finished_by"] != "stopped"
 
 
-def read_result(run: Path) -> dict[str, Any]:
-    """Read the ``result.json`` of a run. Errors: UsageError when it is missing or damaged."""
+def read_result(run: Path, *, needs_all: bool = True) -> dict[str, Any]:
+    """Read the ``result.json`` of a run; without ``needs_all``, fields of ``RESULT_FIELDS`` may be missing.
+
+    Errors: UsageError when it is missing or damaged.
+    """
     path = run / "result.json"
     result = read_json(path)
-    if missing := [name for name in RESULT_FIELDS if name not in result]:
+    missing = [name for name in RESULT_FIELDS if name not in result]
+    if missing and needs_all:
         raise UsageError(f"{path} lacks {missing[0]!r}; it is damaged, delete it to finish the run again")
     for name, expected in RESULT_FIELDS.items():
-        if not fits(result[name], expected):
+        if name in result and not fits(result[name], expected):
             got = reprlib.repr(result[name])
             raise UsageError(f"{path}: {name} is {got}; it is damaged, delete it to finish the run again")
     return result
