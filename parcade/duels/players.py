@@ -67,7 +67,9 @@ class AgentPlayer:
         subset = self._settings.action_subset
         self._action_set = actions[list(subset)] if subset else actions
         self._before: list[np.ndarray | None] = [None] * len(duels)
-        self._agent.reset(seed)
+        # Of its own side: two agents that drew the same numbers would make similar moves at the same time.
+        (bits,) = np.random.SeedSequence([seed, SIDES.index(side)]).generate_state(1, np.uint64)
+        self._agent.reset(int(bits >> np.uint64(1)))
 
     def _pictures(self) -> list[np.ndarray]:
         return [duel.screen if self._side == "A" else duel.screen_b for duel in self._duels]

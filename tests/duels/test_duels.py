@@ -73,6 +73,19 @@ def test_a_match_has_the_same_result_alone_and_next_to_others():
     assert alone == beside
 
 
+def test_two_agents_draw_different_random_numbers_and_the_same_ones_in_the_same_match():
+    players, drawn = [make_player("zoo:pong"), make_player("zoo:pong")], []
+    for player in players:
+        act = player._agent.policy.act
+        player._agent.policy.act = lambda x, uniforms, *more, act=act: (
+            drawn.append(uniforms.tolist()) or act(x, uniforms, *more)
+        )
+    for a, b in ((0, 1), (1, 0)):
+        play_matches("pong", players, a, b, [7], frame_limit=1)
+    as_a, as_b, again_as_a, again_as_b = drawn
+    assert as_a != as_b and (again_as_a, again_as_b) == (as_a, as_b)
+
+
 def test_fire_is_added_to_an_action():
     assert [with_fire(action) for action in (0, 1, 2, 3, 9, 17)] == [1, 1, 10, 11, 17, 17]
 
