@@ -12,6 +12,7 @@ from parcade.config import RunConfig, TopologyConfig, TrainConfig, load_config
 from parcade.envs.games import settings_of_id
 from parcade.envs.settings import RENAMED, EnvSettings, env_preset
 from parcade.errors import UsageError
+from parcade.files.run_directory import START_STATES
 from parcade.flags import parse, positional
 from parcade.presets import preset_flags
 from parcade.zoo import agent_directory
@@ -125,5 +126,14 @@ def _check_algorithm_of(preset: str, asked: str) -> None:
 
 
 def _trained_config(agent: str, env: str) -> TrainConfig | None:
-    """Return the config of the agent that a run starts from, None without one. Errors: UsageError."""
-    return load_config(agent_directory(agent), env) if agent else None
+    """Return the config of the agent that a run starts from, None without one. Errors: UsageError.
+
+    A recording of start states is the copy in the agent's directory: the user's file may be gone or changed.
+    """
+    if not agent:
+        return None
+    directory = agent_directory(agent)
+    config, kept = load_config(directory, env), directory / START_STATES
+    if not config.env.starts_from_file or not kept.exists():
+        return config
+    return replace(config, env=replace(config.env, start_states=str(kept.resolve())))

@@ -14,7 +14,7 @@ from parcade import zoo
 from parcade.build.learner import make_policy
 from parcade.checkpoint import read_policy
 from parcade.cli import main
-from parcade.config import load_config
+from parcade.config import RunConfig, TrainConfig, load_config
 from parcade.files.run_directory import read_json
 from parcade.suite.games import reference_score
 from parcade.training_flags import parse_training
@@ -98,6 +98,24 @@ def test_a_run_takes_an_agents_settings_as_defaults_and_flags_override_them(trai
     assert config.hyper.unroll_length == 16 and config.run.total_frames == 40_000_000
     other = parse_training(["tiny_catch", f"--from={trained}", "--algorithm", "a2c"])
     assert other.run.algorithm == "a2c" and other.hyper.network.hidden == 24
+
+
+def test_a_run_from_an_agent_takes_the_agents_copy_of_its_start_states(tmp_path):
+    from parcade.atari.recording import Session
+    from parcade.envs.settings import EnvSettings
+    from parcade.train import start_run
+
+    session, file = Session("pong", 1), tmp_path / "mine.json"
+    for _ in range(1000):
+        session.act(3)
+    session.recording().save(file)
+    env = EnvSettings(start_states=str(file))
+    run = start_run(TrainConfig("pong", RunConfig(run_dir=str(tmp_path / "run")), env))
+    file.unlink()
+    kept = str((run / "start_states.json").resolve())
+    assert parse_training(["pong", "--from", str(run)]).env.start_states == kept
+    exact = parse_training(["pong", "--from", str(run), "--start-states", "exact"])
+    assert exact.env.start_states == "exact"
 
 
 def test_the_rules_of_an_id_hold_for_a_run_that_starts_from_an_agent(trained):
