@@ -131,12 +131,14 @@ class Checkpointer:
         torch.set_rng_state(tensors["random.torch"])
         self.algorithm.generator.set_state(tensors["random.minibatches"])
         self.say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")
-        if not self.source.can_resume_exactly:
+        if not all(group.gives_state for group in self.source.groups):
             dropped = self.source.cut_games - int(source["cut_games"])
             self.say(
                 "note: this backend cannot save the state of its consoles; "
                 f"{dropped} unfinished episodes were dropped and new ones started"
             )
+        elif not self.source.can_resume_exactly:
+            self.say("note: the replay was not saved (--no-save-replay); it fills before learning continues")
 
     def _choose(self) -> tuple[Path, dict[str, Any], list[str]]:
         """Return the newest complete checkpoint. Only rank 0 verifies the files; it broadcasts its choice."""

@@ -243,6 +243,18 @@ def test_a_resume_over_ale_begins_fresh_games_and_counts_the_cut_ones(tmp_path, 
     assert "2 unfinished episodes were dropped" in capsys.readouterr().out
 
 
+def test_a_resume_without_the_replay_says_that_it_fills_again(tmp_path, capsys):
+    run = tmp_path / "run"
+    flags = ["--num-envs", "2", "--learning-starts", "32", "--replay-capacity", "500", "--batch-size", "8"]
+    more = ["--no-save-replay", "--total-frames", "100", "--run-dir", str(run)]
+    assert main(["train", "tiny_catch", "--algorithm", "dqn", *flags, *more]) == 0
+    capsys.readouterr()
+    assert main(["train", "--resume", str(run), "--total-frames", "200"]) == 0
+    said = capsys.readouterr().out
+    assert "note: the replay was not saved (--no-save-replay); it fills before" in said
+    assert "cannot save the state" not in said
+
+
 def test_another_machine_is_warned_about(tmp_path, capsys, monkeypatch):
     config = config_for("ppo", tmp_path / "run", 512)
     run = start_run(config)
