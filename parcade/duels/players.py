@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -47,7 +47,7 @@ class AgentPlayer:
     """A trained agent. As player B, it sees the picture from the other side (``OtherSide``)."""
 
     def __init__(self, run: str, greedy: bool = False) -> None:
-        self.name = Path(run).name
+        self.name = os.path.basename(os.path.abspath(run))  # that of "." is not empty
         self._agent, self._greedy = Agent(run), greedy
         self._settings = self._agent.config.env
 

@@ -13,6 +13,7 @@ from parcade.duels.tournament import play_matches, standings, tournament
 from parcade.envs import make_vec
 from parcade.envs.settings import EnvSettings, env_preset
 from parcade.errors import UsageError
+from parcade.zoo import AGENTS
 
 
 def one_line(arguments: list[str]) -> str:
@@ -71,6 +72,11 @@ def test_a_match_has_the_same_result_alone_and_next_to_others():
     (alone,) = play_matches("pong", players, 0, 1, [6], frame_limit=400)
     _, beside = play_matches("pong", players, 0, 1, [5, 6], frame_limit=400)
     assert alone == beside
+
+
+def test_an_agent_in_the_working_directory_has_the_name_of_the_directory(monkeypatch):
+    monkeypatch.chdir(AGENTS / "pong")
+    assert [make_player(run).name for run in (".", "../pong/", "zoo:pong")] == ["pong", "pong", "zoo:pong"]
 
 
 def test_two_agents_draw_different_random_numbers_and_the_same_ones_in_the_same_match():
