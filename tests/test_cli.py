@@ -338,6 +338,17 @@ def test_memory_is_counted_for_one_process_of_a_run():
     check_process_memory(parse_training([*words, "--algorithm", "impala", "--num-actors", "8"]), 1 << 30)
 
 
+def test_observations_that_no_memory_holds_are_advised_to_shrink():
+    from parcade.config import check_process_memory
+    from parcade.training_flags import parse_training
+
+    config = parse_training(["pong", "--frame-stack", "100000"])
+    with pytest.raises(
+        parcade.UsageError, match="memory are free; use smaller images or a shorter --frame-stack$"
+    ):
+        check_process_memory(config, 8 << 30)
+
+
 def test_no_command_shows_usage_and_is_a_mistake_while_help_is_not(capsys):
     assert main([]) == 2 and main(["--help"]) == 0
     assert capsys.readouterr().out.count("usage: parcade COMMAND") == 2

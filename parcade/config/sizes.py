@@ -59,11 +59,10 @@ def check_process_memory(config: TrainConfig, free_bytes: int) -> None:
         count, bytes_each = getattr(hyper, name, 0), each * (observed + BYTES_BESIDE_OBSERVATION)
         if count * bytes_each > free_bytes:
             fits = free_bytes // 2 // bytes_each
-            advice = (
-                f"use {fits:,} or fewer"
-                if fits
-                else f"use {free_bytes // 2 // (bytes_each // each) // count:,} or fewer environments"
-            )
+            fewer = free_bytes // 2 // (bytes_each // each) // count
+            advice = "use smaller images or a shorter --frame-stack"
+            if fits or fewer:
+                advice = f"use {fits:,} or fewer" if fits else f"use {fewer:,} or fewer environments"
             raise UsageError(
                 f"{name}={count:,} needs {count * bytes_each / 2**30:.1f} GiB{of}, but only "
                 f"{free_bytes / 2**30:.1f} GiB of memory are free; {advice}"
