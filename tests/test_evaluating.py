@@ -132,6 +132,7 @@ def test_eval_from_the_states_of_a_recording_says_which_recording(pong_run, tmp_
     for flags, says in (
         (starts[:2], "protocol recorded-starts needs a recording; add --start-states FILE"),
         (["--protocol", "null-op", *starts[2:]], "protocol null-op has its own starts"),
+        (["--protocol", "null-op", "--greedy"], "null-op does not play greedily; use greedy-30min"),
         (["--start-states", str(tmp_path / "none.json")], "there is no file"),
     ):
         assert main(["eval", str(pong_run), *flags]) == 2

@@ -60,8 +60,12 @@ class EvalFlags:
         check_output_file("out", self.out)
 
 
-def _check_protocol(rules: Protocol, start_states: str) -> None:
+def _check_protocol(rules: Protocol, start_states: str, greedy: bool) -> None:
     """Check that an evaluation can follow a protocol. Errors: UsageError."""
+    if greedy and not rules.greedy:
+        raise UsageError(
+            f"protocol {rules.name} does not play greedily; use greedy-30min, or leave out --greedy"
+        )
     if rules.needs_recording and not start_states:
         raise UsageError(f"protocol {rules.name} needs a recording; add --start-states FILE")
     if start_states and not rules.needs_recording:
@@ -91,7 +95,7 @@ def evaluate(arguments: list[str]) -> int:
     flags = parse(EvalFlags, arguments, prog="parcade eval")
     rules = evaluation_protocol(flags.protocol) if flags.protocol else None
     if rules:
-        _check_protocol(rules, flags.start_states)
+        _check_protocol(rules, flags.start_states, flags.greedy)
     episodes = flags.episodes
     if episodes is None:
         episodes = rules.episodes if rules else EPISODES
