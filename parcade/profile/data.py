@@ -197,7 +197,7 @@ class Profile:
     @property
     def plays(self) -> bool:
         """Whether the run plays games. A supervised program only learns, and its steps are samples."""
-        return any(rank.seconds["emulate"] for rank in self.ranks)
+        return self.host_share("emulate") > 0
 
     @property
     def ceiling_bytes_per_second(self) -> float | None:

@@ -86,7 +86,7 @@ def _shares(name: str, seconds: dict[str, float], total: float, used: list[str])
 
 
 def _split_table(profile: Profile) -> Table:
-    used = [scope for scope in SCOPES if profile.share(scope) >= 0.0005]
+    used = [scope for scope in SCOPES if profile.host_share(scope) >= 0.0005]
     rows = [["all", *(f"{profile.share(scope):.1%}" for scope in used)]]
     if len(profile.ranks) > 1:
         rows += [_shares(f"rank {r.rank}", r.seconds, r.window_seconds, used) for r in profile.ranks]

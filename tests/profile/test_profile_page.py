@@ -37,6 +37,17 @@ def test_one_rank_has_no_communication_and_an_actor_has_its_own_row():
     assert "Communication" not in text and re.search(r"actor of 0 +75.0%", text)
 
 
+def test_with_overlap_the_actors_thread_plays_and_its_emulation_is_shown():
+    actor = {"emulate": 7.0, "infer": 2.0, "wait": 1.0}
+    text = to_text(
+        profile_page(profile(rank(0, {"learn": 6.0, "wait": 4.0}, actor_seconds=actor)), pictures=False)
+    )
+    assert re.search(r"share of wall clock +emulate +infer +learn +wait\n", text)
+    assert re.search(r"all +0.0% +0.0% +60.0% +40.0%", text)
+    assert re.search(r"actor of 0 +70.0% +20.0% +0.0% +10.0%", text)
+    assert "1,000 steps/s" in text and "samples" not in text
+
+
 def test_a_gpus_split_is_shown_next_to_the_hosts():
     timed = on_gpu(HEALTHY_GPU, changes={"device_span_cost_seconds": 5e-6})
     text = to_text(profile_page(timed, pictures=False))
