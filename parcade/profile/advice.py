@@ -130,8 +130,9 @@ def straggler(profile: Profile) -> Iterator[Finding]:
     others = [rank for rank in profile.ranks if rank is not slowest]
     work, usual = slowest.work_per_iteration, fmean(rank.work_per_iteration for rank in others)
     ratio = work / max(usual, 1e-9)
-    waiting = ("wait",) if profile.barrier else WAITING
-    waited = sum(rank.seconds[scope] for rank in others for scope in waiting)
+    waited = sum(rank.rank_wait_seconds for rank in others)
+    if not profile.barrier:
+        waited += sum(rank.seconds["communicate"] for rank in others)
     waited /= sum(rank.window_seconds for rank in others)
     if ratio > IMBALANCE and waited > WAIT_SHARE:
         excess = {
@@ -155,7 +156,7 @@ def straggler(profile: Profile) -> Iterator[Finding]:
 
 def slowest_of_each_iteration(profile: Profile) -> Iterator[Finding]:
     """No rank is slow on average, yet all ranks wait: every Allreduce waits for the last rank."""
-    if len(profile.ranks) < 2 or not profile.barrier or profile.share("wait") <= WAIT_SHARE:
+    if len(profile.ranks) < 2 or not profile.barrier or profile.rank_wait_share <= WAIT_SHARE:
         return
     updates = max(profile.ranks[0].updates // max(profile.iterations, 1), 1)
     more_work = possible.of_algorithm(
@@ -171,8 +172,8 @@ def slowest_of_each_iteration(profile: Profile) -> Iterator[Finding]:
     yield Finding(
         "waiting-for-the-last",
         "warning",
-        f"ranks wait {profile.share('wait'):.0%} of the time for the last one, which is not always the same "
-        "rank",
+        f"ranks wait {profile.rank_wait_share:.0%} of the time for the last one, which is not always the "
+        "same rank",
         f"{updates} update(s) per iteration with one Allreduce each; own work differs by less than "
         f"{IMBALANCE - 1:.0%} over the window",
         f"do more work between Allreduces, so that differences average out{possible.in_brackets(more_work)}",
@@ -211,9 +212,10 @@ def batches_too_small(profile: Profile) -> Iterator[Finding]:
 
 
 def environment_bound(profile: Profile) -> Iterator[Finding]:
-    """Emulation takes most of the time."""
-    share = profile.share("emulate")
-    if share > ENVIRONMENT_SHARE:
+    """Emulation takes most of the time; with an actor's thread, most of its time while the learner waits."""
+    share, waits = profile.host_share("emulate"), profile.actor_wait_share
+    overlaps = any(rank.actor_seconds for rank in profile.ranks)
+    if share > ENVIRONMENT_SHARE and (waits > WAIT_SHARE or not overlaps):
         fixes = possible.native_consoles(profile)
         has_spare_cores = all(profile.cores_of(rank) > rank.local_size for rank in profile.ranks)
         if has_spare_cores and profile.share("learn") > 0.1:
@@ -224,7 +226,9 @@ def environment_bound(profile: Profile) -> Iterator[Finding]:
             "environment-bound",
             "note",
             f"emulation takes {share:.0%} of the time: a faster network would make little difference",
-            f"emulate {share:.0%}, infer {profile.share('infer'):.0%}, learn {profile.share('learn'):.0%}",
+            f"emulate {share:.0%}, infer {profile.host_share('infer'):.0%}, learn "
+            f"{profile.share('learn'):.0%}"
+            + (f"; the learner waits {waits:.0%} of the time for the actor's thread" if overlaps else ""),
             "try " + ", ".join(fixes),
         )
 
@@ -232,6 +236,8 @@ def environment_bound(profile: Profile) -> Iterator[Finding]:
 def learner_bound(profile: Profile) -> Iterator[Finding]:
     """The network takes most of the time of a run that plays games."""
     share = profile.share("learn", "infer")
+    if profile.actor_wait_share > WAIT_SHARE:  # learning is the faster of the two threads
+        return
     if profile.plays and share > LEARNER_SHARE and profile.share("learn") > profile.share("infer"):
         epochs = profile.hyper("epochs", 1)
         fixes = [f"fewer --epochs than {epochs}"] if epochs > 1 else []
@@ -246,7 +252,7 @@ def learner_bound(profile: Profile) -> Iterator[Finding]:
             "note",
             f"the network takes {share:.0%} of the time: faster emulation would make little difference",
             f"learn {profile.share('learn'):.0%}, infer {profile.share('infer'):.0%}, emulate "
-            f"{profile.share('emulate'):.0%}",
+            f"{profile.host_share('emulate'):.0%}",
             "try " + ", ".join(fixes),
         )
 

@@ -75,6 +75,8 @@ class RankProfile:
     """How many of these a quota of CPU time lets them keep busy; 0 in older files without this field."""
     own_seconds: float = 0.0
     """CPU seconds of the recorder at the ends of iterations; 0 in older files without this field."""
+    barrier_seconds: float = 0.0
+    """The part of ``wait`` at barriers, for other ranks; 0 without barriers and in older files."""
     device_name: str = ""
     device_seconds: dict[str, float] = field(default_factory=dict)
     device_spans: int = 0
@@ -89,6 +91,14 @@ class RankProfile:
     def work_seconds(self) -> float:
         """Seconds of own work: neither communicating nor waiting."""
         return sum(seconds for scope, seconds in self.seconds.items() if scope not in WAITING)
+
+    @property
+    def rank_wait_seconds(self) -> float:
+        """Seconds of waiting for other ranks, where barriers separate it from communicating.
+
+        Older files do not tell it from waiting for the actor's thread. Without that thread it is all waiting.
+        """
+        return self.barrier_seconds or (0.0 if self.actor_seconds else self.seconds["wait"])
 
     @property
     def work_per_iteration(self) -> float:
@@ -193,6 +203,18 @@ class Profile:
     def _share(self, splits: list[dict[str, float]], names: tuple[str, ...]) -> float:
         total = sum(rank.window_seconds for rank in self.ranks)
         return sum(split.get(name, 0.0) for split in splits for name in names) / max(total, 1e-9)
+
+    @property
+    def rank_wait_share(self) -> float:
+        """Share of wall clock in waiting for other ranks, over all ranks."""
+        return sum(rank.rank_wait_seconds for rank in self.ranks) / sum(r.window_seconds for r in self.ranks)
+
+    @property
+    def actor_wait_share(self) -> float:
+        """Share of wall clock in which learners wait for their actor's thread; 0 without such threads."""
+        with_actor = [rank for rank in self.ranks if rank.actor_seconds]
+        waited = sum(rank.seconds["wait"] - rank.rank_wait_seconds for rank in with_actor)
+        return waited / max(sum(rank.window_seconds for rank in with_actor), 1e-9)
 
     @property
     def plays(self) -> bool:

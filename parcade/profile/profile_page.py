@@ -175,7 +175,7 @@ def _imbalance(profile: Profile) -> list[Block]:
             "": lambda rank: f"rank {rank.rank}",
             "own work per iteration, s": lambda rank: f"{rank.work_per_iteration:.4g}",
             "relative to mean": lambda rank: f"{rank.work_per_iteration / mean:.2f}",
-            "waiting": lambda rank: f"{rank.seconds['wait'] / rank.window_seconds:.1%}",
+            "waiting for ranks": lambda rank: f"{rank.rank_wait_seconds / rank.window_seconds:.1%}",
         },
     )
     note = f"Imbalance (longest over mean): {max(work) / mean:.2f}, the speed-up limit of perfect balance."

@@ -98,6 +98,7 @@ class Recorder:
         self._end: dict | None = None
         self._elapsed = 0.0
         self._own_seconds = 0.0
+        self._barrier_seconds = 0.0
 
     @property
     def is_full(self) -> bool:
@@ -175,13 +176,16 @@ class Recorder:
 
     def _take_spans(self) -> None:
         """Sum the spans of an iteration, and split its own work at the collective calls."""
-        work, segments, calls = 0.0, [], []
+        work, segments, calls, at_barrier = 0.0, [], [], False
         for name, start, end in self._spans:
             if name == CALL:
                 segments.append(work)
                 calls.append(start)
-                work = 0.0
+                work, at_barrier = 0.0, self.barrier
                 continue
+            if at_barrier and name == "wait":
+                self._barrier_seconds += end - start
+            at_barrier &= name != "communicate"
             self.split[name] += end - start
             if name not in WAITING:
                 work += end - start
@@ -250,6 +254,7 @@ class Recorder:
             scopes=self.scopes,
             scope_cost_seconds=self._scope_cost,
             own_seconds=self._own_seconds,
+            barrier_seconds=self._barrier_seconds,
             threads=len(used),
             busy_threads=sum(cpu / watched > BUSY_SHARE for cpu in used),
             pools=[[pool.library, pool.threads] for pool in pools_here()],

@@ -188,6 +188,31 @@ def test_the_actor_that_plays_tells_whether_a_gpu_waits_for_emulation():
     assert "--overlap (learn" not in finding.fix and "--threads-per-rank" not in finding.fix
 
 
+def overlapping(learner, actor, **changes):
+    both = (rank(number, split=learner, actor_seconds=actor, **changes) for number in range(2))
+    return with_settings(profile(*both), "run", overlap=True)
+
+
+def test_a_learner_that_waits_for_its_actor_is_not_told_of_other_ranks_or_of_its_network():
+    found = overlapping({"learn": 5.5, "wait": 4.4, "communicate": 0.1}, {"emulate": 9.0, "infer": 1.0})
+    assert rules(found) == {"environment-bound"}
+    (finding,) = advice.environment_bound(found)
+    assert "emulation takes 90% of the time" in finding.says
+    assert "the learner waits 44% of the time for the actor's thread" in finding.evidence
+
+
+def test_a_learner_that_never_waits_for_its_actor_is_learner_bound():
+    found = overlapping({"learn": 9.4, "wait": 0.4, "communicate": 0.2}, {"emulate": 6.0, "wait": 4.0})
+    assert rules(found) == {"learner-bound"}
+
+
+def test_with_an_actor_the_barriers_tell_the_waiting_for_ranks():
+    found = overlapping({"learn": 5.6, "wait": 4.4}, {"emulate": 9.0, "wait": 1.0}, barrier_seconds=2.0)
+    (finding,) = advice.slowest_of_each_iteration(found)
+    assert "ranks wait 20% of the time" in finding.says
+    assert found.actor_wait_share == pytest.approx(0.24)
+
+
 def test_a_learner_on_a_gpu_is_not_told_to_use_one():
     bound = on_gpu({"learn": 9.0}, {"emulate": 0.5, "infer": 1.0, "learn": 7.5, "other": 1.0})
     (finding,) = advice.learner_bound(bound)

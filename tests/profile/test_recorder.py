@@ -72,9 +72,31 @@ class World:
         self.recorder.end_iteration(self.counts)
 
 
+def wait_at_a_call(world, seconds):
+    """A collective call with a barrier at which this rank waits."""
+    world.exchange.on_collective(1000, False)
+    world.work("wait", seconds)
+    world.work("communicate", 0.5)
+    world.exchange.on_collective(1000, True)
+
+
 @pytest.fixture
 def world(monkeypatch, tmp_path):
     return World(monkeypatch, tmp_path)
+
+
+def test_waiting_at_barriers_is_told_from_waiting_for_the_actors_thread(world, tmp_path):
+    for _ in range(2):
+        world.iteration()
+    for _ in range(3):
+        world.work("wait", 2.0)  # for the actor's thread
+        with world.timer.scope("learn"):
+            wait_at_a_call(world, 0.25)
+            world.work("wait", 0.125)  # after the call
+        world.iteration(calls=0)
+    world.recorder.write()
+    (found,) = read_ranks(tmp_path)
+    assert found.barrier_seconds == 0.75 and found.seconds["wait"] == 3 * 2.375
 
 
 def test_a_window_leaves_out_the_first_iterations_and_splits_the_rest(world, tmp_path):
