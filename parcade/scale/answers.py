@@ -69,10 +69,11 @@ def steps_to_score(curve: Path, score: float) -> tuple[int, float]:
 def usable_ranks(series: Series, cores: int) -> int | None:
     """Return the fewest ranks with at least these cores that the job can use; None if it has none.
 
-    Under strong scaling, ranks share a fixed number of environments evenly.
+    Under strong scaling, ranks share a fixed number of environments evenly. How a program divides its job is
+    unknown.
     """
     ranks = math.ceil(cores / series.threads)
-    if series.scaling == "weak":
+    if series.scaling == "weak" or series.unit != "environments":
         return ranks
     return next((n for n in range(ranks, series.num_envs + 1) if series.num_envs % n == 0), None)
 

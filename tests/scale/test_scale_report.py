@@ -74,6 +74,7 @@ def test_answers_are_sizes_that_the_job_can_use():
     assert size(Series("strong", 2, 32), 900) == (16, 1)  # 9 cores are 5 ranks, and 8 divide 32 environments
     assert size(Series("strong", 2, 32), 6_400) == (64, 4)
     assert size(Series("strong", 2, 32), 6_500) == (None, None), "32 environments have no 33rd rank"
+    assert size(Series("strong", 2, 1, "job"), 4_500) == (46, 3), "a program's job has no environments"
     assert size(Series("weak", 2, 32), 4_500, per_node=15) == (46, 4)  # a node of 15 cores has 7 ranks of 2
 
 
