@@ -58,15 +58,14 @@ def rank_work_of(points: list[Point], unit: str = "environments") -> RankWork:
     ]
     if not sources:
         raise UsageError("no size was measured with a core for every rank; include 1 in --ranks")
-    ranks = [rank for point in sources for profile in point.profiles for rank in profile.ranks]
-    lengths = [len(rank.segment_bytes) for rank in ranks]
-    calls = max(set(lengths), key=lengths.count)  # collective calls per iteration of most ranks
-    envs, iterations, firsts, steps = [], [], [], []
+    calls = min(map(_usual_calls, sources))
+    envs, iterations, firsts, steps, call_bytes = [], [], [], [], []
     for point in sources:
         for profile in point.profiles:
             for index, rank in enumerate(profile.ranks):
-                if len(rank.segment_bytes) == calls:
-                    rows = np.array(rank.cpu_segments if point.size.threads == 1 else rank.segments)
+                if len(rank.segment_bytes) >= calls:
+                    rows = _with_calls(rank.cpu_segments if point.size.threads == 1 else rank.segments, calls)
+                    call_bytes.append(rank.segment_bytes[len(rank.segment_bytes) - calls :])
                     envs.append(point.size.num_envs / point.size.ranks)
                     iterations.append(rows)
                     firsts.append(np.full(len(rows), index == 0))
@@ -77,7 +76,6 @@ def rank_work_of(points: list[Point], unit: str = "environments") -> RankWork:
     relative = np.concatenate(
         [rows / np.maximum(fixed + per_env * n, 1e-9) for rows, n in zip(iterations, envs, strict=True)]
     )
-    first = next(rank for rank in sources[0].profiles[0].ranks if len(rank.segment_bytes) == calls)
     clock = "the CPU" if sources[0].size.threads == 1 else "wall"
     sizes = [point.size for point in sources]
     shown = ", ".join(f"{s.ranks} rank(s), {s.num_envs / s.ranks:g} {unit} each" for s in sizes)
@@ -86,10 +84,27 @@ def rank_work_of(points: list[Point], unit: str = "environments") -> RankWork:
         per_env,
         relative,
         np.concatenate(firsts),
-        np.array(first.segment_bytes, float),
+        np.array(call_bytes[0], float),
         float(np.mean(steps)),
         f"own work of {len(relative)} iterations at {shown}, by {clock} clock",
     )
+
+
+def _usual_calls(point: Point) -> int:
+    """Return the number of collective calls per iteration of most ranks of a size."""
+    lengths = [len(rank.segment_bytes) for profile in point.profiles for rank in profile.ranks]
+    return max(set(lengths), key=lengths.count)
+
+
+def _with_calls(segments: list[list[float]], calls: int) -> np.ndarray:
+    """Return the rows ``[k + 1]`` with only their last ``calls`` collective calls, as ``[calls + 1]``.
+
+    Where most iterations start with a report, as long ones do, they make more calls. The work before these
+    counts as work before the first of the others.
+    """
+    rows = np.array(segments)
+    surplus = rows.shape[1] - 1 - calls
+    return np.concatenate([rows[:, : surplus + 1].sum(1, keepdims=True), rows[:, surplus + 1 :]], axis=1)
 
 
 def _lines(envs: np.ndarray, means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -30,6 +30,18 @@ def test_with_several_threads_the_work_is_taken_by_wall_clock():
     assert first[1] == pytest.approx(2 * first[0]) and "wall clock" in two.stands_on
 
 
+def test_iterations_that_all_start_with_a_report_have_the_same_segments_as_others():
+    """Iterations of one rank are longer than the time between reports, those of two ranks are not."""
+    reports, plain = point(1, 32), point(2, 32)
+    for rank in reports.profiles[0].ranks:
+        rank.segment_bytes = [8, 8, *rank.segment_bytes]
+        rank.cpu_segments = [[0.01, 0.02, row[0] - 0.03, *row[1:]] for row in rank.cpu_segments]
+    for points in ([reports, plain], [plain, reports]):
+        work = rank_work_of(points)
+        assert work.fixed[:2] == pytest.approx(FIXED[:2]) and work.per_env[:2] == pytest.approx(PER_ENV[:2])
+        assert work.call_bytes.tolist() == [1000, 8]
+
+
 def test_parts_need_a_size_with_a_core_for_every_rank():
     with pytest.raises(UsageError, match="include 1 in --ranks"):
         rank_work_of([point(4, 32, shares_cores=True)])
