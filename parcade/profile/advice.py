@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from statistics import fmean
+from statistics import fmean, median
 
 from parcade.machine.timing import SCOPES
 from parcade.profile import fixes as possible
@@ -107,17 +107,19 @@ def evaluation_too_frequent(profile: Profile) -> Iterator[Finding]:
 def checkpoint_too_frequent(profile: Profile) -> Iterator[Finding]:
     """Checkpoints take a noticeable share of the time.
 
-    The share is that of one save in its interval, or that of all saves in the window if larger.
+    The share is that of one save in the time from save to save, or that of all saves in the window if larger.
+    The interval counts from the end of a save, and a save follows an iteration.
     """
     save = max(rank.checkpoint_save_seconds for rank in profile.ranks)
     interval = float(profile.run_setting("checkpoint_seconds", DEFAULT_CHECKPOINT_SECONDS))
-    share = max(profile.share("checkpoint"), save / interval)
+    between = max(interval, median(profile.ranks[0].iteration_seconds))
+    share = max(profile.share("checkpoint"), save / (between + save))
     if share > CHECKPOINT_SHARE and save > 0:
         yield Finding(
             "checkpoint-too-frequent",
             "problem" if share > 0.2 else "warning",
             f"saving checkpoints takes {share:.0%} of the time",
-            f"one save takes {save:.2f} s and is due every {interval:g} s",
+            f"one save takes {save:.2f} s and is due {interval:g} s after the last one",
             f"use --checkpoint-seconds {max(1, math.ceil(save / (CHECKPOINT_SHARE / 2)))}",
         )
 

@@ -63,7 +63,7 @@ SICK = {
         "busiest", "10 times less often"),
     advice.checkpoint_too_frequent: (
         with_settings(both(checkpoint_save_seconds=0.5), "run", checkpoint_seconds=5.0),
-        "checkpoint-too-frequent", "warning", "every 5 s", "--checkpoint-seconds 50"),
+        "checkpoint-too-frequent", "warning", "due 5 s after", "--checkpoint-seconds 50"),
     advice.straggler: (profile(rank(0, HELD_UP), rank(1, SLOW)), "straggler", "warning",
         "mostly in emulate", "parcade doctor --run"),
     advice.slowest_of_each_iteration: (both(split=split(wait=2.0)), "waiting-for-the-last", "warning",
@@ -321,4 +321,9 @@ def test_the_ranks_at_which_communication_equals_work_solve_the_models_equation(
 def test_a_save_dearer_than_its_interval_is_a_problem():
     sick = with_settings(both(checkpoint_save_seconds=2.0), "run", checkpoint_seconds=1.0)
     (finding,) = advice.checkpoint_too_frequent(sick)
-    assert finding.level == "problem" and "200%" in finding.says
+    assert finding.level == "problem" and "67%" in finding.says  # 2 s of saving follow 1 s of training
+
+
+def test_saves_are_no_more_frequent_than_iterations():
+    slow = both(split=split(learn=92.0), iteration_seconds=[10.0] * 10, checkpoint_save_seconds=0.1)
+    assert list(advice.checkpoint_too_frequent(with_settings(slow, "run", checkpoint_seconds=0.5))) == []
