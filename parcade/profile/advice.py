@@ -94,7 +94,9 @@ def evaluation_too_frequent(profile: Profile) -> Iterator[Finding]:
     # That of the busiest rank: only one rank evaluates, and the others lose the same time waiting for it.
     longest = max(rank.seconds["evaluate"] / rank.window_seconds for rank in profile.ranks)
     if longest > EVALUATION_SHARE:
-        times = math.ceil(longest / (EVALUATION_SHARE / 2))
+        # The time of everything else stays: to a share s of it plus evaluation belongs s / (1 - s) of it.
+        wanted = EVALUATION_SHARE / 2
+        times = math.ceil(longest / max(1 - longest, 1e-3) * (1 - wanted) / wanted)
         yield Finding(
             "evaluation-too-frequent",
             "problem" if longest > 0.2 else "warning",

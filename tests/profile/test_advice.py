@@ -60,7 +60,7 @@ SICK = {
         "cores-shared-with-others", "warning", "90 times a second", "CPU-second"),
     advice.evaluation_too_frequent: (
         profile(rank(0, split(evaluate=3.0)), rank(1, split(wait=3.2))), "evaluation-too-frequent", "problem",
-        "busiest", "10 times less often"),
+        "busiest", "12 times less often"),
     advice.checkpoint_too_frequent: (
         with_settings(both(checkpoint_save_seconds=0.5), "run", checkpoint_seconds=5.0),
         "checkpoint-too-frequent", "warning", "due 5 s after", "--checkpoint-seconds 50"),
@@ -293,6 +293,13 @@ def test_pinned_ranks_are_compared_with_the_cores_of_their_host():
     assert "more-ranks-than-cores" not in rules(two)
     assert "more-ranks-than-cores" in rules(both(affinity=[0], local_cores=[0]))
     assert "more-ranks-than-cores" in rules(both(affinity=[0], local_cores=[0, 1], cores_at_once=1))
+
+
+@pytest.mark.parametrize("seconds", [1.0, 10.0, 90.0])
+def test_evaluation_takes_little_time_after_the_advice_is_followed(seconds):
+    (finding,) = advice.evaluation_too_frequent(profile(rank(0, split(evaluate=seconds))))
+    times = int(re.search(r"evaluate (\d+) times", finding.fix)[1])
+    assert 0.02 < seconds / times / (10.0 + seconds / times) <= 0.025
 
 
 def test_one_of_many_ranks_that_evaluates_is_why_the_others_wait():
