@@ -211,7 +211,8 @@ def batches_too_small(profile: Profile) -> Iterator[Finding]:
             "the batches are too small for the cores",
             f"{profile.envs_per_rank or '?'} environments per rank, {rank.cores_used:.1f} cores used by "
             f"{rank.widest_pool} threads, {profile.share('infer'):.0%} of the time in inference",
-            f"use {', '.join(fixes or ['more environments'])}, or fewer --threads-per-rank",
+            f"use {', '.join(fixes or ['more environments'])}"
+            + (", or fewer --threads-per-rank" if rank.widest_pool > 1 else ""),
         )
 
 

@@ -241,6 +241,13 @@ def test_cores_that_others_use_are_no_evidence_of_small_batches():
     assert list(advice.batches_too_small(both(**taken)))
 
 
+def test_one_thread_is_not_told_to_be_fewer():
+    few = with_settings(both(split=split(infer=4.0)), "hyper", num_envs=4)
+    assert "--threads-per-rank" not in next(advice.batches_too_small(few)).fix
+    wide = both(pools=POOLS, iteration_cpu_seconds=[0.2] * 10)
+    assert "--threads-per-rank" in next(advice.batches_too_small(wide)).fix
+
+
 def test_a_supervised_program_is_not_told_of_games():
     supervised = split(emulate=0.0, infer=0.0, preprocess=0.0)
     assert list(advice.learner_bound(both(split={**supervised, "learn": 9.0}))) == []
