@@ -223,6 +223,11 @@ def _plan(flags: ScaleFlags) -> StudyPlan:
     ranks = counts(flags.ranks, "--ranks")
     if not ranks:
         raise UsageError("--ranks is empty; expected e.g. 1,2,4")
+    limit_seconds = parse_duration(flags.limit)
+    if flags.seconds >= limit_seconds:
+        raise UsageError(
+            f"seconds={flags.seconds:g} does not end before --limit {flags.limit}; use a longer --limit"
+        )
     simulated = counts(flags.simulate, "--simulate")
     synthetic = counts(flags.synthetic, "--synthetic")
     for name, sizes in (("--simulate", simulated), ("--synthetic", synthetic)):
@@ -241,7 +246,7 @@ def _plan(flags: ScaleFlags) -> StudyPlan:
         simulated=simulated,
         repeats=flags.repeats,
         seconds=flags.seconds,
-        limit_seconds=parse_duration(flags.limit),
+        limit_seconds=limit_seconds,
         ranks_per_host=flags.ranks_per_host,
         link=Link(flags.link_latency_us / 1e6, flags.link_gbit * 1e9 / 8) if simulated else None,
     )
