@@ -180,6 +180,16 @@ def test_a_picture_is_drawn_with_and_without_simulated_sizes(study, tmp_path):
     assert (tmp_path / "a.png").stat().st_size < 150_000
 
 
+def test_waiting_for_the_actors_thread_is_not_communicating():
+    point = Point(Series("strong", 1, 8).size(1, 1), "measured", False)
+    shares = {"communicate": 0.25, "wait": 0.5}
+    profile = SimpleNamespace(
+        steps_per_second=1.0, cores_used=1.0, share=lambda *scopes: sum(shares[scope] for scope in scopes)
+    )
+    point.add(profile)
+    assert point.communicate_share == [0.25]
+
+
 def test_complete_repeats_are_kept_when_a_study_is_interrupted(tmp_path, monkeypatch):
     taken, kept = [], []
 
