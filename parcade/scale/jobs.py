@@ -35,12 +35,13 @@ class ScaledJob(Protocol):
     """A job of a scaling study.
 
     ``title`` is its name in the report, ``num_envs`` the amount of work at the smallest size, ``unit`` the
-    unit of ``num_envs``.
+    unit of ``num_envs``. ``overlaps`` says that a rank works in two threads at once.
     """
 
     title: str
     num_envs: int
     unit: str
+    overlaps: bool
 
     def check(self, size: JobSize) -> None:
         """Reject a size whose work cannot be divided among its ranks. Errors: UsageError."""
@@ -58,6 +59,7 @@ class TrainJob:
         self.arguments, self.config = arguments, config
         self.title = f"Scaling of {config.run.algorithm} on {config.game}"
         self.num_envs = config.hyper.num_envs
+        self.overlaps = config.run.overlap
 
     def arguments_at(self, size: JobSize) -> list[str]:
         """Return the user's arguments followed by those of the size, which override them."""
@@ -91,6 +93,7 @@ class ProgramJob:
 
     unit = "job"
     num_envs = 1
+    overlaps = False
 
     def __init__(self, words: list[str]) -> None:
         self.words = words

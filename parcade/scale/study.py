@@ -60,6 +60,11 @@ def all_series(plan: StudyPlan, job: ScaledJob) -> list[Series]:
 def check(plan: StudyPlan, job: ScaledJob) -> None:
     """Reject sizes that cannot run, before anything starts. Errors: UsageError."""
     cores = cores_at_once()
+    if job.overlaps and (plan.simulated or plan.synthetic):
+        raise UsageError(
+            "--simulate and --synthetic need ranks that do one thing at a time, and with --overlap they "
+            "learn while they play; leave out --overlap, or measure only"
+        )
     for series in all_series(plan, job):
         sizes = [series.size(ranks, plan.smallest) for ranks in plan.ranks]
         for size in sizes:

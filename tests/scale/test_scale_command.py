@@ -38,6 +38,10 @@ BAD = {
     "an engine": (["pong", "--engine", "mpi"], "parcade scale sets --engine itself"),
     "no repeats": (["pong", "--repeats", "0"], "repeats=0 is not above 0 and finite; use 1 or more"),
     "a window without an end": (["pong", "--seconds", "inf"], "seconds=inf is not above 0"),
+    "a simulation of two threads at once": (
+        ["pong", "--overlap", "--simulate", "64"],
+        "with --overlap they learn while they play; leave out --overlap, or measure only",
+    ),
     "a window beyond the limit": (
         ["pong", "--seconds", "60", "--limit", "1m"],
         "seconds=60 does not end before --limit 1m; use a longer --limit",
