@@ -55,7 +55,7 @@ def waiting_threads_spin(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
 
 def ranks_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """More ranks than cores."""
-    if plan.ranks > facts.core_budget:
+    if plan.ranks > max(facts.core_budget, 1):
         yield Finding(
             "more-ranks-than-cores",
             "warning",

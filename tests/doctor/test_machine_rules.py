@@ -98,6 +98,13 @@ def test_the_other_findings_of_rules_that_have_several(facts, plan, name):
     assert name not in [finding.rule for finding in rules.examine(HEALTHY, PLAN)]
 
 
+def test_one_rank_in_a_container_with_half_a_core_is_not_told_to_be_one():
+    facts = dataclasses.replace(HEALTHY, cgroup_cores=0.5)
+    assert list(rules.ranks_against_cores(facts, dataclasses.replace(PLAN, ranks=1))) == []
+    (finding,) = rules.ranks_against_cores(facts, PLAN)
+    assert "--ranks 1 here" in finding.fix
+
+
 def test_the_missing_mpi_is_no_matter_to_a_local_run():
     facts = dataclasses.replace(HEALTHY, mpi_library=None, mpi_launcher=None)
     assert rules.examine(facts, PlannedRun(engine="local", precision="bfloat16")) == []
