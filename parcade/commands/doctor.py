@@ -101,7 +101,9 @@ def doctor(arguments: list[str]) -> int:
         print(f"parcade: {error}", file=sys.stderr)
         return 1
     seen = examine_running(running, facts.core_budget, are_all=are_all)
-    findings = by_gravity([*examine(facts, plan), *seen])
+    # The load is also that of the run itself.
+    found = [each for each in examine(facts, plan) if not (running and each.rule == "machine-is-busy")]
+    findings = by_gravity([*found, *seen])
     if flags.json:
         found = {"facts": facts, "running": running, "findings": findings}
         print(json.dumps(found, default=dataclasses.asdict, indent=2))

@@ -15,7 +15,7 @@ from parcade.cluster.processes import ProcessRecord, own_record, start_ticks, wr
 from parcade.config import RunConfig, TrainConfig, to_json
 from parcade.doctor import facts, pools
 from parcade.doctor.pools import PlannedRun
-from parcade.doctor.running import has_parts_on_ray, look_at_run
+from parcade.doctor.running import RunningProcess, has_parts_on_ray, look_at_run
 from parcade.doctor.start import plan_of, warn_at_start
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
@@ -156,6 +156,19 @@ def test_a_current_run_is_examined_with_its_own_plan(tmp_path, capsys, monkeypat
     monkeypatch.setattr("parcade.doctor.running.look_at_run", lambda run, seconds: [])
     assert main(["doctor", "--run", str(run)]) == 0
     assert seen == [PlannedRun("local", 1, 2, "native", "cpu", "bfloat16")]
+
+
+def test_the_load_of_a_run_is_not_that_of_other_programs(tmp_path, capsys, monkeypatch):
+    run = tmp_path / "run"
+    run.mkdir()
+    write_json(run / "config.json", to_json(parse_training(["tiny_catch"])))
+    rank = RunningProcess("rank 0", 1, 1.0, 1, 1, (0,), 2**28, 0.0, 0.0)
+    monkeypatch.setattr("parcade.doctor.running.look_at_run", lambda run, seconds: [rank])
+    monkeypatch.setattr("os.getloadavg", lambda: (99.0, 99.0, 99.0))
+    main(["doctor", "--run", str(run)])
+    assert "load 99.0" in (printed := capsys.readouterr().out) and "other programs" not in printed
+    main(["doctor"])
+    assert "other programs are running" in capsys.readouterr().out
 
 
 BAD = {
