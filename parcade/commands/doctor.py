@@ -62,8 +62,11 @@ def _config_of(run: Path) -> TrainConfig:
     return from_json({**read_json(run / "config.json"), "game": "pong"})
 
 
-def _plan(flags: DoctorFlags, words: list[str]) -> PlannedRun:
-    """Return what this machine would run: by the flags of a training, else as the current run."""
+def _plan(flags: DoctorFlags, words: list[str], num_running: int) -> PlannedRun:
+    """Return what this machine would run: by the flags of a training, else as the current run.
+
+    A fit of ``parcade.data_parallel`` has no config; its processes on this host, ``num_running``, are ranks.
+    """
     from parcade.cluster.hosts import most_ranks_on_a_host, read_hosts
     from parcade.doctor.pools import PlannedRun
     from parcade.doctor.start import plan_of
@@ -72,6 +75,8 @@ def _plan(flags: DoctorFlags, words: list[str]) -> PlannedRun:
 
     if not words and not flags.run:
         return PlannedRun()
+    if not words and not (Path(flags.run) / "config.json").exists():
+        return PlannedRun("mpi" if num_running > 1 else "local", num_running)
     config = planned(words) if words else _config_of(Path(flags.run))
     plan = plan_of(config)
     check_threads("threads_per_rank", plan.threads_per_rank)
@@ -93,7 +98,7 @@ def doctor(arguments: list[str]) -> int:
         print("usage: parcade doctor [GAME] [flags of parcade train] [flags below]\n")
     flags = parse(DoctorFlags, own, prog="parcade doctor")
     running = look_at_run(Path(flags.run), flags.seconds) if flags.run else []
-    plan = _plan(flags, rest)
+    plan = _plan(flags, rest, len(running))
     are_all = not (flags.run and has_parts_on_ray(Path(flags.run)))
     try:
         facts = all_facts(plan)

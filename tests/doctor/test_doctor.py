@@ -158,6 +158,18 @@ def test_a_current_run_is_examined_with_its_own_plan(tmp_path, capsys, monkeypat
     assert seen == [PlannedRun("local", 1, 2, "native", "cpu", "bfloat16")]
 
 
+@pytest.mark.quick
+def test_a_current_fit_is_examined_without_a_config(tmp_path, monkeypatch):
+    seen = []
+    ranks = [RunningProcess(f"rank {i}", 1, 1.0, 1, 1, (i,), 2**28, 0.0, 0.0) for i in range(2)]
+    monkeypatch.setattr("parcade.doctor.running.look_at_run", lambda run, seconds: ranks)
+    monkeypatch.setattr(
+        "parcade.doctor.facts.all_facts", lambda plan: seen.append(plan) or facts.quick_facts()
+    )
+    main(["doctor", "--run", str(tmp_path), "--json"])
+    assert seen == [PlannedRun("mpi", 2)]
+
+
 def test_the_load_of_a_run_is_not_that_of_other_programs(tmp_path, capsys, monkeypatch):
     run = tmp_path / "run"
     run.mkdir()
