@@ -134,7 +134,7 @@ def _read(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
 
 
 def _report(found: Profile, folder: Path, *, new: bool = False) -> int:
-    """Print the report and write it, with its data if it is new."""
+    """Write the report, with its data if it is new, and print it: last, since the reader may have left."""
     from parcade.files.run_directory import write_json
     from parcade.profile.data import to_json
     from parcade.profile.profile_page import SPLIT_PICTURE, TIMELINE_PICTURE, profile_page
@@ -142,15 +142,17 @@ def _report(found: Profile, folder: Path, *, new: bool = False) -> int:
     from parcade.report.page import to_text, write_page
 
     page = profile_page(found, pictures=True)
-    print(to_text(page))
-    with report_in(folder, "it is printed above"):
-        folder.mkdir(parents=True, exist_ok=True)
-        if new:
-            write_json(folder / "profile.json", to_json(found))
-        draw_split(found, folder / SPLIT_PICTURE)
-        if any(rank.timeline for rank in found.ranks):
-            draw_timeline(found, folder / TIMELINE_PICTURE)
-        write_page(page, folder)
+    try:
+        with report_in(folder, "it is printed above"):
+            folder.mkdir(parents=True, exist_ok=True)
+            if new:
+                write_json(folder / "profile.json", to_json(found))
+            draw_split(found, folder / SPLIT_PICTURE)
+            if any(rank.timeline for rank in found.ranks):
+                draw_timeline(found, folder / TIMELINE_PICTURE)
+            write_page(page, folder)
+    finally:
+        print(to_text(page))
     data = ", profile.json" if (folder / "profile.json").exists() else ""
     print(f"report in {folder}: report.html, report.md{data}")
     return 0

@@ -288,16 +288,19 @@ def _read(path: Path, flags: ScaleFlags) -> tuple[ScaleResult, Path]:
 
 
 def _report(result: ScaleResult, folder: Path, questions: Questions) -> int:
+    """Write the report and print it: last, since the reader may have left."""
     from parcade.report.page import to_text, write_page
     from parcade.scale.scale_page import picture_name, scale_page
     from parcade.scale.scale_plots import draw_series
 
     page = scale_page(result, questions)
-    print(to_text(page))
-    with report_in(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for index, series in enumerate(result.series):
-            draw_series(series, folder / picture_name(index))
-        write_page(page, folder)
+    try:
+        with report_in(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            for index, series in enumerate(result.series):
+                draw_series(series, folder / picture_name(index))
+            write_page(page, folder)
+    finally:
+        print(to_text(page))
     print(f"report in {folder}: report.html, report.md")
     return 0

@@ -1,5 +1,6 @@
 """``parcade profile`` as a user calls it: on one process, on real MPI ranks and on the user's own program."""
 
+import io
 import json
 import shlex
 import signal
@@ -9,10 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from profiles import profile
 
 from parcade.cli import main
 from parcade.cluster import launch, mpi
 from parcade.cluster.processes import read_records
+from parcade.commands.profile import _report
 from parcade.profile import recorded_command as module
 from parcade.profile.advice import advise
 from parcade.profile.data import from_json
@@ -174,6 +177,18 @@ def test_ranks_that_work_alike_are_called_no_stragglers(tmp_path, monkeypatch):
     assert main(["profile", "--seconds", "1", "--out", str(tmp_path), "--", *program]) == 0
     rules = {finding.rule for finding in advise(recorded(tmp_path))}
     assert not {"straggler", "evaluation-too-frequent"} & rules and "environment-bound" in rules
+
+
+@pytest.mark.quick
+def test_a_reader_that_leaves_costs_no_report(tmp_path, monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stdout", Closed())
+    with pytest.raises(BrokenPipeError):
+        _report(profile(), tmp_path, new=True)
+    assert {p.name for p in tmp_path.iterdir()} == {"profile.json", "report.html", "report.md", "split.png"}
 
 
 def test_a_program_that_records_nothing_or_fails_says_so(tmp_path, capsys):
