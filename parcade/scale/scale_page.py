@@ -147,10 +147,12 @@ def _range_note(fit: CurveFit) -> str:
 
 def _fit_blocks(series: SeriesResult, fits: dict[str, CurveFit]) -> list[Block]:
     if not fits:
+        # Under strong scaling, --synthetic itself needs two sizes.
+        more = "" if series.series.scaling == "strong" else ", or add --synthetic 4,8,16"
         return [
             Text(
-                "Fewer than two sizes had a core for every rank, so no curve can be fitted. Add --synthetic "
-                "4,8,16."
+                "Fewer than two sizes had a core for every thread, so no curve can be fitted. Add such sizes "
+                f"to --ranks{more}."
             )
         ]
     table = table_of(

@@ -143,6 +143,16 @@ def test_the_report_says_what_was_found_and_what_it_stands_on(study):
     assert "500 steps/s" in text and "load average 0.1" in text
 
 
+@pytest.mark.parametrize(("scaling", "offers_synthetic"), [("strong", False), ("weak", True)])
+def test_a_study_of_one_size_names_only_remedies_that_are_accepted(study, scaling, offers_synthetic):
+    series = study.series[0]
+    series.series = dataclasses.replace(series.series, scaling=scaling)
+    series.points, series.validation, series.simulated = series.points[:1], [], []
+    words = " ".join(to_text(scale_page(study, Questions())).split())
+    assert "no curve can be fitted. Add such sizes to --ranks" in words
+    assert ("--synthetic" in words) is offers_synthetic
+
+
 def test_a_study_on_a_busy_machine_says_that_its_rates_do_not_belong_together(study):
     assert "other programs" not in to_text(scale_page(study, Questions()))
     study.series[0].points[0].steps_per_cpu_second = [400.0]
