@@ -99,7 +99,8 @@ def gpu_waits_for_emulation(profile: Profile) -> Iterator[Finding]:
         return
     rank, fixes = profile.ranks[0], []
     cores = profile.cores_of(rank) // max(rank.local_size, 1)
-    if rank.widest_pool < cores:
+    # With an actor's thread, each of the two threads has half of --threads-per-rank.
+    if rank.widest_pool < (max(1, cores // 2) if rank.actor_seconds else cores):
         fixes.append(f"--threads-per-rank {cores}")
     more_envs = possible.in_brackets(possible.of_algorithm(profile, num_envs="--num-envs"))
     fixes.append(f"more environments{more_envs}")

@@ -181,7 +181,8 @@ def test_a_gpu_that_is_idle_for_another_reason_than_emulation_is_not_put_down_to
 def test_the_actor_that_plays_tells_whether_a_gpu_waits_for_emulation():
     device = ONE_THREAD[0]
     learner = {"learn": 1.0, "wait": 9.0}
-    changes = {"actor_seconds": {"emulate": 8.0, "infer": 1.5, "wait": 0.5}, "pools": [["numba", 4]]}
+    # Four cores give each of the two threads two.
+    changes = {"actor_seconds": {"emulate": 8.0, "infer": 1.5, "wait": 0.5}, "pools": [["numba", 2]]}
     (finding,) = advice.gpu_waits_for_emulation(on_gpu(device, learner, changes=changes, overlap=True))
     assert "80% of the actor's time" in finding.evidence
     assert "--num-envs" in finding.fix
