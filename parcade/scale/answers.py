@@ -52,18 +52,19 @@ def steps_to_score(curve: Path, score: float) -> tuple[int, float]:
     path = curve / "result.json" if curve.is_dir() else curve
     try:
         milestones = json.loads(path.read_text())["milestones"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        steps = {float(name): int(mark["steps"]) for name, mark in milestones.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"curve={curve} holds no result.json of a finished run ({error}); give a run directory"
         ) from error
-    reached = {float(name): int(mark["steps"]) for name, mark in milestones.items() if float(name) >= score}
+    reached = [milestone for milestone in steps if milestone >= score]
     if not reached:
-        best = max(map(float, milestones), default=None)
+        best = max(steps, default=None)
         raise UsageError(
             f"the run in {curve} never reached {score:g} (its best milestone is {best}); use a lower --score"
         )
     milestone = min(reached)
-    return reached[milestone], milestone
+    return steps[milestone], milestone
 
 
 def usable_ranks(series: Series, cores: int) -> int | None:

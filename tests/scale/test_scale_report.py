@@ -52,6 +52,10 @@ def test_steps_to_a_score_come_from_a_finished_runs_milestones(tmp_path):
         steps_to_score(tmp_path, 19)
     with pytest.raises(UsageError, match="holds no result.json"):
         steps_to_score(tmp_path / "nowhere", 1)
+    for damaged in ([1], {"18": {}}, {"18": 3}, {"high": {"steps": 1}}):
+        (tmp_path / "result.json").write_text(json.dumps({"milestones": damaged}))
+        with pytest.raises(UsageError, match="holds no result.json of a finished run"):
+            steps_to_score(tmp_path, 1)
 
 
 def test_a_score_in_a_time_becomes_a_rate_then_cores_nodes_and_a_price(tmp_path):
