@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from parcade.files.reading import fits
 from parcade.profile.data import fields_of, rounded
 from parcade.scale.allreduce_model import Link, Timing
 from parcade.scale.jobs import JobSize
 from parcade.scale.measure import Point, Series
 from parcade.scale.simulate import Simulated
 
+T = TypeVar("T")
 SCHEMA_VERSION = 1
 
 
@@ -80,18 +83,64 @@ def to_json(result: ScaleResult) -> dict[str, Any]:
 
 
 def from_json(data: dict[str, Any]) -> ScaleResult:
-    """Invert ``to_json``. Errors: UsageError if the version does not match."""
+    """Invert ``to_json``.
+
+    Errors: UsageError if the version does not match; ValueError, KeyError, TypeError or AttributeError if the
+    data is no study.
+    """
     fields = fields_of(data, SCHEMA_VERSION, "the file", "rerun the study")
-    fields["series"] = [
-        SeriesResult(
-            Series(**row["series"]),
-            [Point(**{**point, "size": JobSize(**point["size"])}) for point in row["points"]],
-            [Simulated(**simulated) for simulated in row["validation"]],
-            [Simulated(**simulated) for simulated in row["simulated"]],
-            row["stands_on"],
-        )
-        for row in fields["series"]
+    series = [_series(row) for row in fields.pop("series")]
+    timings = [_record(Timing, timing) for timing in fields.pop("timings")]
+    for timing in timings:
+        _check_above_zero("timings", [timing.ranks, timing.num_bytes, timing.seconds])
+    link = fields.pop("link")
+    link = _record(Link, link) if link else None
+    return _record(ScaleResult, fields, series=series, timings=timings, link=link)
+
+
+def _series(row: dict[str, Any]) -> SeriesResult:
+    """Return a series and check that its parts belong together."""
+    points = [
+        _record(Point, {name: value for name, value in point.items() if name != "size"}, size=_size(point))
+        for point in row["points"]
     ]
-    fields["timings"] = [Timing(**timing) for timing in fields["timings"]]
-    fields["link"] = Link(**fields["link"]) if fields["link"] else None
-    return ScaleResult(**fields)
+    validation, simulated = (
+        [_record(Simulated, each) for each in row[name]] for name in ("validation", "simulated")
+    )
+    found = SeriesResult(
+        _record(Series, row["series"]), points, validation, simulated, stands_on=row["stands_on"]
+    )
+    if not found.run_points:
+        raise ValueError("a series has no measured size")
+    if validation and len(validation) != len(found.run_points):
+        raise ValueError(f"{len(validation)} validations of {len(found.run_points)} sizes")
+    for point in found.run_points:
+        _check_above_zero("steps_per_second", point.steps_per_second)
+        _check_above_zero("steps_per_cpu_second", point.steps_per_cpu_second)
+        if not point.communicate_share:
+            raise ValueError("communicate_share is empty")
+    for each in simulated:
+        _check_above_zero("simulated", [each.ranks, each.steps_per_second])
+    return found
+
+
+def _size(point: dict[str, Any]) -> JobSize:
+    size = _record(JobSize, point["size"])
+    _check_above_zero("size", [size.ranks, size.threads, size.num_envs])
+    return size
+
+
+def _record(kind: type[T], plain: dict[str, Any], **made: Any) -> T:
+    """Return a record of JSON values and of ``made`` fields. Errors: TypeError that names a field."""
+    hints = get_type_hints(kind)
+    for name, value in plain.items():
+        known = get_args(hints[name]) if get_origin(hints[name]) is Literal else None
+        if not (value in known if known else fits(value, hints[name])):
+            raise TypeError(f"{name} is {value!r:.60}")
+    return kind(**plain, **made)
+
+
+def _check_above_zero(name: str, values: list[float]) -> None:
+    """Check numbers. Errors: ValueError."""
+    if not all(0 < value < math.inf for value in values):
+        raise ValueError(f"{name} is {values!r:.60}")

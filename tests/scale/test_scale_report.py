@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from points import point
 
+from parcade.cli import main
 from parcade.errors import UsageError
 from parcade.report.page import Table, to_markdown, to_text
 from parcade.scale import fits, scale_plots
@@ -172,6 +173,36 @@ def test_the_file_gives_the_same_report_again(study, tmp_path):
     assert page(again) == page(study)
     with pytest.raises(UsageError, match="schema_version 9"):
         from_json({**to_json(study), "schema_version": 9})
+
+
+def test_a_damaged_file_is_one_line(study, tmp_path, capsys):
+    good = to_json(study)
+
+    def damaged(**changes):
+        data = json.loads(json.dumps(good))
+        data["series"][0]["points"][0] |= changes
+        return data
+
+    size = good["series"][0]["points"][0]["size"]
+    (tmp_path / "scale.json").write_text(json.dumps(good))
+    assert from_json(damaged()).cores == 2
+    for data, says in (
+        (damaged(steps_per_second=["fast"]), "steps_per_second is ['fast']"),
+        (damaged(steps_per_second=[0.0]), "steps_per_second is [0.0]"),
+        (damaged(communicate_share=[]), "communicate_share is empty"),
+        (damaged(size={**size, "ranks": 0}), "size is [0, 1, 32]"),
+        (damaged(size={**size, "scaling": "none"}), "scaling is 'none'"),
+        (damaged(kind="guessed"), "kind is 'guessed'"),
+        (damaged(steps_per_second=[]), "4 validations of 3 sizes"),
+        (good | {"cores": None}, "cores is None"),
+        (good | {"machine": None}, "machine is None"),
+        (good | {"colour": "red"}, "KeyError: 'colour'"),
+        (good | {"series": [good["series"][0] | {"points": []}]}, "a series has no measured size"),
+    ):
+        (tmp_path / "scale.json").write_text(json.dumps(data))
+        assert main(["scale", "--read", str(tmp_path)]) == 2
+        error = capsys.readouterr().err
+        assert says in error and error.count("\n") == 1, error
 
 
 def test_a_simulated_rate_outside_of_its_bounds_is_drawn(study, tmp_path):
