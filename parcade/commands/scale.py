@@ -68,7 +68,7 @@ class ScaleFlags:
     simulate: str = ""
     """Numbers of ranks to simulate from the measurements, e.g. 16,256,4096."""
     ranks_per_host: int = 0
-    """Ranks per simulated host; 0 gives every thread a core of this machine."""
+    """Ranks per simulated host, which has the cores of this machine; 0 gives every thread a core."""
     link_latency_us: float = 10.0
     """Latency of the link between simulated hosts, in microseconds."""
     link_gbit: float = 25.0

@@ -254,7 +254,7 @@ def _simulated(series: SeriesResult, result: ScaleResult) -> list[Block]:
     threads = series.series.threads
     per_host = result.ranks_on_a_host(threads)
     one_host = next((s.steps_per_second for s in series.simulated if s.ranks == per_host), None)
-    host_rate = one_host or one_core * per_host * threads
+    host_rate = one_host or one_core * min(per_host * threads, result.cores)
     columns = {
         "ranks": lambda s: f"{s.ranks:,}",
         "hosts": lambda s: f"{s.hosts:,}",
@@ -271,10 +271,15 @@ def _simulated(series: SeriesResult, result: ScaleResult) -> list[Block]:
     if link := result.link:
         speed = f"{link.latency_seconds * 1e6:g} us and {link.bytes_per_second * 8 / 1e9:g} Gbit/s"
         where = f"a link of {speed} between hosts (given, not measured)"
+    shared = f", which share its {result.cores} core(s)" if per_host * threads > result.cores else ""
     note = (
-        f"Simulated with {per_host} rank(s) per host. Based on: {series.stands_on}; the "
+        f"Simulated with {per_host} rank(s) per host{shared}. Based on: {series.stands_on}; the "
         f"Allreduce model below; {where}."
     )
+    if one_host is None:
+        note += (
+            f" One host was not simulated: its rate is taken as perfect scaling; add --simulate {per_host}."
+        )
     return [Text(note), table_of(series.simulated, columns)]
 
 

@@ -271,6 +271,20 @@ def test_speed_ups_are_over_a_complete_host(study):
     assert [row[column] for row in table.rows] == ["0.2", "1.0", "2.0", "8.0"]
 
 
+def test_ranks_that_share_the_cores_of_a_simulated_host_are_said_to(study):
+    """The host has the two cores of this machine, however many ranks it gets."""
+    study.ranks_per_host = 8
+    note, table = _simulated(study.series[0], study)
+    assert "8 rank(s) per host, which share its 2 core(s)." in note.text
+    assert "its rate is taken as perfect scaling; add --simulate 8." in note.text
+    # 900 steps/s over the 200 that two cores give
+    assert table.rows[0][table.headers.index("x one host")] == "4.5"
+    study.ranks_per_host = 0
+    study.series[0].simulated += [dataclasses.replace(study.series[0].simulated[0], ranks=2)]
+    note, _ = _simulated(study.series[0], study)
+    assert "2 rank(s) per host. Based on" in note.text and "perfect scaling" not in note.text
+
+
 def test_simulated_sizes_are_drawn_over_their_cores(study):
     """Perfectly scaling ranks of two threads lie on the line of perfect scaling."""
     series = study.series[0]
