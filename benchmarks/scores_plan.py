@@ -77,6 +77,9 @@ CALMER = dataclasses.replace(
     ),
 )
 
+# On Breakout it scored less than BEST (docs/LOG.md).
+CALMER_BREAKOUT = dataclasses.replace(CALMER, games=("breakout",), seeds=BEST_SEEDS[:1])
+
 # Its published scores on Beam Rider and Space Invaders are far above PPO's. With an LSTM it needed more steps
 # and more time for the same scores on Beam Rider, up to 2.7 million steps (docs/LOG.md).
 PQN = dataclasses.replace(
@@ -198,7 +201,7 @@ SECTIONS = (
         "Five games at 10 million steps",
         "PPO and PQN on 42x42 images. The published scores are final means of 100 episodes at "
         "10 million steps under the rules of dqn_2015; best epochs are marked.",
-        (BEST, BEST_PONG, CALMER, PQN),
+        (BEST, BEST_PONG, CALMER, CALMER_BREAKOUT, PQN),
         PUBLISHED,
         GOALS,
     ),
@@ -265,6 +268,7 @@ ORDER = (
     dataclasses.replace(PQN, seeds=BEST_SEEDS[:1]),
     dataclasses.replace(CRAY["impala"], seeds=(0,)),
     dataclasses.replace(CALMER, seeds=BEST_SEEDS[:1]),
+    CALMER_BREAKOUT,
     dataclasses.replace(PQN, seeds=THREE_SEEDS[1:]),
     dataclasses.replace(BEST, seeds=BEST_SEEDS[1:]),
     dataclasses.replace(BEST_PONG, seeds=BEST_SEEDS[1:]),
