@@ -227,14 +227,32 @@ def draw(records: list[Record], path: Path) -> list[Block]:
     ]
 
 
-def draw_panel(axis: Any, title: str, runs: list[Record]) -> None:
-    """Draw a game's curves: a colour for each algorithm, a style for its settings, a dot at the end."""
+def learner_of(config: TrainConfig) -> str:
+    """Return algorithm and image size of a training, the start of its label."""
+    return f"{config.run.algorithm}, {config.env.image_height}x{config.env.image_width}"
+
+
+def usual_configs(like: TrainConfig) -> dict[str, TrainConfig]:
+    """Return the first planned config of every learner, by the game and rules of ``like``."""
     first: dict[str, TrainConfig] = {}
+    for plan in (plan for section in SECTIONS for plan in section.plans if like.game in plan.games):
+        config = Row(plan, like.game, []).config
+        if config.env.sticky_actions == like.env.sticky_actions:
+            first.setdefault(learner_of(config), config)
+    return first
+
+
+def draw_panel(axis: Any, title: str, runs: list[Record]) -> None:
+    """Draw a game's curves: a colour for each algorithm, a style for its settings, a dot at the end.
+
+    Labels name the settings in which a run differs from the usual ones of its algorithm.
+    """
+    usual = usual_configs(parsed(runs[0].command))
     groups: dict[str, list[Record]] = {}
     for record in runs:
         config = parsed(record.command)
-        label = f"{config.run.algorithm}, {config.env.image_height}x{config.env.image_width}"
-        other = differences(config, first.setdefault(label, config))
+        label = learner_of(config)
+        other = differences(config, usual.setdefault(label, config))
         groups.setdefault(", ".join(filter(None, (label, other))), []).append(record)
     drawn: Counter[str] = Counter()
     for label, group in groups.items():

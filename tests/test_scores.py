@@ -147,6 +147,9 @@ def test_an_algorithm_has_one_colour_in_all_panels_and_its_settings_have_styles(
     assert lines[0].get_linestyle() == lines[1].get_linestyle() != lines[2].get_linestyle()
     shown = [text.get_text() for text in axis.get_legend().get_texts()]
     assert shown == ["ppo, 42x42, seeds 11, 12", "ppo, 42x42, hidden 512, seed 11"]
+    alone = Figure().subplots()
+    scores_page.draw_panel(alone, "breakout", runs[1:2])  # the usual settings have no curve here
+    assert alone.get_legend().get_texts()[0].get_text() == "ppo, 42x42, hidden 512, seed 11"
 
 
 def test_a_shorter_training_is_shown_as_such_and_counts_nowhere():
