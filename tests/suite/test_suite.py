@@ -240,7 +240,8 @@ def test_an_evaluation_protocol_scores_the_final_policy(suite):
         "null-op",
         "--episodes",
         "1",
-        "--greedy",
+        "--seed",
+        "5",
     ]
     assert main(other) == 0
     assert score_of(suite, plan, cell)["score"] == played["score_mean"]
