@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import reprlib
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,11 @@ def run_topology(
     with contextlib.closing(make_engine(config)) as engine, open_view(config) as view:
         driver = make_driver(config, engine)
         warn_at_start(config, 1, usable_cores(), view.say)
+        if os.environ.get("PARCADE_PROFILE"):
+            view.say(
+                f"warning: PARCADE_PROFILE has no effect on {config.run.algorithm}, a system of actors and "
+                "learners; read the time/ and queue/ metrics"
+            )
         checkpointer = TopologyCheckpointer(config, run, driver, progress, say=view.say)
         if resume:
             checkpointer.restore()

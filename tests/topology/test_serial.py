@@ -437,6 +437,13 @@ def test_a_resumed_run_with_added_actors_goes_on_bit_identical(tmp_path, algorit
     assert all(np.array_equal(weights[name], again[name]) for name in weights)
 
 
+def test_a_profile_that_is_not_recorded_is_warned_about(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PARCADE_PROFILE", str(tmp_path / "profile"))
+    train(config_for(tmp_path / "run", "impala", frames=64, num_envs=2, unroll_length=4))
+    assert "warning: PARCADE_PROFILE has no effect on impala" in capsys.readouterr().out
+    assert not (tmp_path / "profile").exists()
+
+
 def test_another_machine_is_warned_about(tmp_path, capsys, monkeypatch):
     train(config_for(tmp_path, "impala", num_envs=8, frames=512))
     run_training(config_for(tmp_path, "impala", num_envs=8, frames=1024), tmp_path, resume=True)
