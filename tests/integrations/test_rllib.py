@@ -1,7 +1,6 @@
 """RLlib steps parcade's environments, single and vector ones, and its PPO learns on them, on a local Ray."""
 
 import runpy
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -130,19 +129,3 @@ def test_the_example_learns_a_tiny_task():
     example = runpy.run_path(str(EXAMPLE))
     scores = example["train"](example["make_config"]("tiny_catch", learning_rate=2.5e-3), 12_288)
     assert scores[-1] > 0.5 > -0.4 > scores[0]
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--game", "pongg"], "unknown game 'pongg'; did you mean 'pong'?"),
-        (["--seed", "-1"], "seed=-1 is below 0"),
-        (["--total-steps", "0"], "total_steps=0 is below 1"),
-    ],
-)
-def test_the_example_answers_a_wrong_flag_with_one_line(words, says, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *words])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(EXAMPLE), run_name="__main__")
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith(f"rllib_ppo.py: {says}")

@@ -1,7 +1,6 @@
 """TorchRL's own wrappers take parcade's environments as they are, and its PPO learns on them."""
 
 import runpy
-import sys
 import warnings
 from pathlib import Path
 
@@ -108,19 +107,3 @@ def test_the_example_plays_images():
     example = runpy.run_path(str(EXAMPLE))
     scores = example["train"](example["make_env"]("pong", frame_limit=200), 1024)
     assert scores and -4 < scores[0] <= 0
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--game", "pongg"], "unknown game 'pongg'; did you mean 'pong'?"),
-        (["--seed", "-1"], "seed=-1 is below 0"),
-        (["--total-steps", "0"], "total_steps=0 is below 1"),
-    ],
-)
-def test_the_example_answers_a_wrong_flag_with_one_line(words, says, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *words])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(EXAMPLE), run_name="__main__")
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith(f"torchrl_ppo.py: {says}")
