@@ -159,11 +159,11 @@ def _serve(flags: RaceFlags, settings: RaceSettings, run: Path | None, train_fla
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(exits_in_order())  # so that the training ends, too
-        if not settings.path.exists():  # a refused race leaves no directory behind
-            _checked_words(flags, settings, run, train_flags)
-        # Before the port is checked: a race that is open uses it, and is the better reason.
+        is_new = not settings.path.exists()
+        words = _checked_words(flags, settings, run, train_flags) if is_new else []  # leaves no directory
         stack.enter_context(only_one(settings.path))
-        words = _checked_words(flags, settings, run, train_flags)
+        if not is_new:  # after the lock: a race that is open uses the port, and is the better reason
+            words = _checked_words(flags, settings, run, train_flags)
         trains = None
         if flags.train:
             if words[:2] != RESUMES:
