@@ -107,8 +107,8 @@ def doctor(arguments: list[str]) -> int:
         return 1
     seen = examine_running(running, facts.core_budget, are_all=are_all)
     # The load is also that of the run itself.
-    found = [each for each in examine(facts, plan) if not (running and each.rule == "machine-is-busy")]
-    findings = by_gravity([*found, *seen])
+    of_plan = [each for each in examine(facts, plan) if not (running and each.rule == "machine-is-busy")]
+    findings = by_gravity([*of_plan, *seen])
     if flags.json:
         found = {"facts": facts, "running": running, "findings": findings}
         print(json.dumps(found, default=dataclasses.asdict, indent=2))

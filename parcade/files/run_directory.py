@@ -197,6 +197,7 @@ def remove_unused(run: Path) -> None:
 
 
 def sha256_of(path: Path) -> bytes:
+    """Return the SHA-256 of a file, 32 bytes. Errors: OSError."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 

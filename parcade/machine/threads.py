@@ -56,13 +56,13 @@ def set_threads(
 
     ``local_size`` and ``local_cores`` are those of ``rank_threads``.
     """
+    import torch
+
     if threads_per_rank == UNMANAGED:
         return available_cores()
     threads = 1 if serial else rank_threads(threads_per_rank, local_size, local_cores)
     # With overlap the actor's thread and the learner's share the cores.
     threads = max(1, threads // 2) if overlap else threads
-    import torch
-
     torch.set_num_threads(threads)
     return threads
 
@@ -73,9 +73,9 @@ def set_part_threads(threads_per_rank: int, *, learns: bool) -> None:
     A learner gets ``threads_per_rank`` threads (0: one); any other part gets one.
     ``UNMANAGED`` changes nothing.
     """
-    if threads_per_rank != UNMANAGED:
-        import torch
+    import torch
 
+    if threads_per_rank != UNMANAGED:
         torch.set_num_threads((threads_per_rank or 1) if learns else 1)
 
 
