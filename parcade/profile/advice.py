@@ -109,13 +109,17 @@ def evaluation_too_frequent(profile: Profile) -> Iterator[Finding]:
 def checkpoint_too_frequent(profile: Profile) -> Iterator[Finding]:
     """Checkpoints take a noticeable share of the time.
 
-    The share is that of one save in the time from save to save, or that of all saves in the window if larger.
-    The interval counts from the end of a save, and a save follows an iteration.
+    The share is that of one save in the time from save to save. The interval counts from the end of a save,
+    and a save follows an iteration. The timed save is the last one of the run; a window of at least two
+    intervals shows whether the saves before it took longer.
     """
     save = max(rank.checkpoint_save_seconds for rank in profile.ranks)
     interval = float(profile.run_setting("checkpoint_seconds", DEFAULT_CHECKPOINT_SECONDS))
     between = max(interval, median(profile.ranks[0].iteration_seconds))
-    share = max(profile.share("checkpoint"), save / (between + save))
+    if profile.ranks[0].window_seconds >= 2 * (between + save):
+        spent = profile.share("checkpoint")
+        save = max(save, between * spent / max(1 - spent, 1e-3))
+    share = save / (between + save)
     if share > CHECKPOINT_SHARE and save > 0:
         yield Finding(
             "checkpoint-too-frequent",

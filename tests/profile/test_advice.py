@@ -1,6 +1,7 @@
 """Every rule of the advice fires on one profile and is silent on another."""
 
 import dataclasses
+import math
 import re
 
 import pytest
@@ -337,6 +338,19 @@ def test_a_save_dearer_than_its_interval_is_a_problem():
     sick = with_settings(both(checkpoint_save_seconds=2.0), "run", checkpoint_seconds=1.0)
     (finding,) = advice.checkpoint_too_frequent(sick)
     assert finding.level == "problem" and "67%" in finding.says  # 2 s of saving follow 1 s of training
+
+
+def test_one_save_in_a_short_window_is_not_taken_for_many():
+    saved = both(split=split(learn=8.0, checkpoint=0.5), checkpoint_save_seconds=0.5)
+    assert list(advice.checkpoint_too_frequent(with_settings(saved, "run", checkpoint_seconds=60.0))) == []
+
+
+def test_saves_that_took_longer_than_the_last_one_count():
+    slow = both(split=split(learn=8.0, checkpoint=2.0), checkpoint_save_seconds=0.01)
+    (finding,) = advice.checkpoint_too_frequent(with_settings(slow, "run", checkpoint_seconds=4.0))
+    share = slow.share("checkpoint")
+    assert f"takes {share:.0%} of the time" in finding.says
+    assert finding.fix == f"use --checkpoint-seconds {math.ceil(4.0 * share / (1 - share) * 100)}"
 
 
 def test_saves_are_no_more_frequent_than_iterations():
