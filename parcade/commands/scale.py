@@ -169,10 +169,10 @@ def scale(arguments: list[str]) -> int:
         result = study(
             plan, job, folder, command=command, say=lambda line: print(line, flush=True), keep=keep
         )
-    except (KeyboardInterrupt, RuntimeError) as error:
-        if file.exists() and file.stat().st_mtime >= started:
+    except (KeyboardInterrupt, RuntimeError, UsageError) as error:
+        if file.is_file() and file.stat().st_mtime >= started:
             print(f"complete repeats are kept; report on them with: parcade scale --read {file}")
-        if isinstance(error, KeyboardInterrupt):
+        if not isinstance(error, RuntimeError):
             raise
         print(f"parcade: {error}", file=sys.stderr)  # a run's last output says more than our traceback
         return 1

@@ -48,7 +48,7 @@ class Point:
     """A size of a series and its measurements, one entry per repeat.
 
     ``kind`` is "measured" or "synthetic" (sleeps instead of compute, real Allreduce). ``shares_cores`` says
-    that there are more ranks x threads than cores.
+    that its ranks have more busy threads than there are cores.
     """
 
     size: JobSize

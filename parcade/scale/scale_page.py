@@ -54,7 +54,7 @@ def _introduction(result: ScaleResult) -> str:
     return (
         f"The same job at several sizes on {result.cores} core(s), interleaved and repeated. Rates are those "
         "of the recorded window, without start-up. Speed-up and efficiency are per core, relative to the "
-        "smallest size. Sizes with more ranks x threads than cores are marked shared and excluded from all "
+        "smallest size. Sizes with more busy threads than cores are marked shared and excluded from all "
         "fits. The ranks of synthetic sizes sleep instead of computing; their Allreduce is real."
     )
 

@@ -121,7 +121,7 @@ def study(
     )
     for series in all_series(plan, job):
         sizes = [series.size(ranks, plan.smallest) for ranks in plan.ranks]
-        points = [Point(size, "measured", size.cores > cores) for size in sizes]
+        points = [Point(size, "measured", _busy_threads(size, job) > cores) for size in sizes]
         result.series.append(SeriesResult(series, points))
     # Measure all series in one call, so that they are interleaved as well.
     points = [point for series in result.series for point in series.points]
@@ -138,6 +138,11 @@ def study(
     with interrupts_on_end():
         _beyond(plan, result, say, lambda: keep(result))
     return result
+
+
+def _busy_threads(size: JobSize, job: ScaledJob) -> int:
+    """Return the threads that a job keeps busy: with overlap, an actor's and a learner's in every rank."""
+    return size.ranks * max(size.threads, 2 if job.overlaps else 1)
 
 
 def _beyond(

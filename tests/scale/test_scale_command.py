@@ -192,6 +192,19 @@ def test_a_container_with_less_than_a_core_for_every_thread_cannot_be_simulated_
         studying.check(plan, TrainJob(words, parse_training(words)))
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("flags", "shared"),
+    [([], [False, False]), (["--overlap"], [False, True]), (["--overlap", "--threads", "2"], [False, True])],
+)
+def test_ranks_that_learn_while_they_play_need_two_cores(rates_of_a_study, flags, shared, tmp_path, capsys):
+    study = ["scale", "tiny_catch", "--ranks", "1,2", "--repeats", "1", "--seconds", "0.1", *flags]
+    assert main([*study, "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count(", shared") == shared.count(True)
+    (series,) = json.loads((tmp_path / "scale.json").read_text())["series"]
+    assert [point["shares_cores"] for point in series["points"]] == shared
+
+
 @pytest.fixture
 def rates_of_a_study(tmp_path, monkeypatch):
     """A study of ranks 1 and 2 whose runs take no time, and the rates in its ``scale.json`` by kind."""
@@ -214,7 +227,9 @@ STUDY = ["scale", "tiny_catch", "--ranks", "1,2", "--synthetic", "4", "--repeats
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(("failure", "code"), [("an error", 1), ("Ctrl-C", 130), ("SIGTERM", 130)])
+@pytest.mark.parametrize(
+    ("failure", "code"), [("an error", 1), ("a mistake", 2), ("Ctrl-C", 130), ("SIGTERM", 130)]
+)
 def test_complete_synthetic_repeats_are_kept_when_a_later_one_fails(
     rates_of_a_study, failure, code, tmp_path, monkeypatch, capsys
 ):
@@ -227,7 +242,8 @@ def test_complete_synthetic_repeats_are_kept_when_a_later_one_fails(
         if failure == "SIGTERM":
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(5)
-        raise RuntimeError("mpiexec exited with code 1") if failure == "an error" else KeyboardInterrupt
+        errors = {"an error": RuntimeError("mpiexec exited with code 1"), "a mistake": UsageError("no room")}
+        raise errors.get(failure, KeyboardInterrupt)
 
     monkeypatch.setattr(studying, "run_synthetic", run_synthetic)
     assert main([*STUDY, "--out", str(tmp_path)]) == code and calls == [0, 1]
