@@ -8,11 +8,12 @@ BACKEND ?= native
 # A waiting OpenMP thread must not occupy a core that emulation could use.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: pong test test-cluster test-integrations test-exact test-exact-gpu test-gpu-code test-browser quick lint types docs wheel test-wheel curves bench-sb3 bench-ranks bench-threads reports scores zoo bench-async soak clean help
+.PHONY: pong test test-processes test-cluster test-integrations test-exact test-exact-gpu test-gpu-code test-browser quick lint types docs wheel test-wheel curves bench-sb3 bench-ranks bench-threads reports scores zoo bench-async soak clean help
 
 help:
 	@echo "make pong    install, then train on Pong to a mean score of 18 over 100 episodes (SEED=0, BACKEND=native or ale)"
 	@echo "make test    install the test dependencies and run the tests, except those below; .ci/run runs all of CI but test-exact-gpu"
+	@echo "make test-processes   test real commands, ranks, launchers and servers, each a process of its own; minutes"
 	@echo "make test-cluster   test failing ranks, hosts and Slurm jobs; needs root and Debian; minutes"
 	@echo "make test-exact   compare every game with ale-py, frame by frame; minutes"
 	@echo "make test-exact-gpu   compare 38 games in the GPU kernels, run on the CPU, with ale-py; half an hour or more"
@@ -58,7 +59,10 @@ pong: $(VENV)/.installed
 
 # Two files run in parallel; every test uses one thread, for bit-exact comparisons.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not exact and not exact_gpu and not cluster and not gpu_code and not integrations and not browser" tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not (processes or exact or exact_gpu or cluster or gpu_code or integrations or browser)" tests
+
+test-processes: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "processes and not (cluster or gpu_code)" tests
 
 test-cluster: $(VENV)/.installed-test
 	tests/cluster/install.sh $(BIN)/python

@@ -131,6 +131,7 @@ fit(
 """
 
 
+@pytest.mark.processes
 def test_a_rank_that_fails_ends_all(tmp_path):
     (tmp_path / "fails.py").write_text(FAILING)
     code, _, err = run([*launcher("mpi", 2), str(tmp_path / "fails.py")])
@@ -445,6 +446,7 @@ def together(tmp_path_factory):
     return fit_together
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["mpi", "gloo"])
 def test_two_ranks_learn_as_one_process_with_the_same_batch(together, name):
     alone, _ = fitted(blobs(), epochs=3, batch_size=32)
@@ -454,6 +456,7 @@ def test_two_ranks_learn_as_one_process_with_the_same_batch(together, name):
     assert len(result["scope_seconds"]["learn"]) == 2 and result["device_seconds"] == {}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("name", "data_on", "exchange"),
     [
@@ -471,6 +474,7 @@ def test_two_ranks_on_the_stand_in_are_two_ranks_on_the_cpu_bit_for_bit(together
     assert len(result["device_seconds"]["learn"]) == 2
 
 
+@pytest.mark.processes
 def test_a_batch_that_ranks_cannot_share_is_refused(tmp_path):
     pytest.importorskip("sklearn", reason="scikit-learn, whose digits the example takes, is not installed")
     code, _, err = run([*launcher("mpi", 2), MNIST, "--batch-size", "33"], PYTHONPATH=str(ROOT))
@@ -500,6 +504,7 @@ def digits(tmp_path):
     return tmp_path
 
 
+@pytest.mark.processes
 def test_the_digits_of_idx_files_are_learned(digits):
     command = [sys.executable, MNIST, "--data", str(digits), "--epochs", "4", "--batch-size", "32"]
     code, _, err = run([*command, "--run-dir", str(digits / "run")], PYTHONPATH=str(ROOT))
@@ -507,6 +512,7 @@ def test_the_digits_of_idx_files_are_learned(digits):
     assert json.loads((digits / "run" / "metrics.jsonl").read_text())["test_error_percent"] == 0.0
 
 
+@pytest.mark.processes
 def test_an_idx_file_that_is_cut_short_is_refused(digits):
     path = digits / "train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:-1])
@@ -515,6 +521,7 @@ def test_an_idx_file_that_is_cut_short_is_refused(digits):
     assert err.startswith(f"mnist.py: {path} has 200719 bytes, expected 200720 for shape (256, 28, 28)")
 
 
+@pytest.mark.processes
 def test_a_clone_learns_from_an_agents_recorded_games(tmp_path):
     agent, games = str(tmp_path / "agent"), str(tmp_path / "games.safetensors")
     train = ["-m", "parcade", "train", "tiny_catch", "--total-frames", "40000", "--run-dir", agent]

@@ -19,6 +19,7 @@ from parcade.envs.settings import EnvSettings
 from parcade.integrations.gym import register
 from parcade.model.policy import NetworkConfig
 
+pytestmark = pytest.mark.processes
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 

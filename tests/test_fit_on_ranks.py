@@ -15,6 +15,7 @@ from parcade.cluster import mpi
 from parcade.data_parallel import FitConfig, connect, fit
 from parcade.profile.data import read_ranks
 
+pytestmark = pytest.mark.processes
 PROGRAM = """
 import json
 import signal

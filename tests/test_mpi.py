@@ -17,6 +17,7 @@ from parcade.errors import UsageError
 
 pytest.importorskip("mpi4py", reason="the extra parcade[mpi] is not installed")
 
+pytestmark = pytest.mark.processes
 RANKS = Path(__file__).parent / "exchange" / "ranks.py"
 HARD_LIMIT_SECONDS = 120
 TRAIN = [

@@ -77,6 +77,7 @@ with full_screen(lambda: print("enters", flush=True), lambda: print("leaves", fl
 """
 
 
+@pytest.mark.processes
 def test_a_suspended_game_gives_the_terminal_back_and_takes_it_again():
     # A group of its own whose parent is in the same session: Ctrl-Z does not stop orphaned groups.
     process = subprocess.Popen([sys.executable, "-c", SUSPENDED], stdout=subprocess.PIPE, process_group=0)
@@ -173,6 +174,7 @@ class Terminal:
         os.close(self.inner)
 
 
+@pytest.mark.processes
 def test_playing_in_a_terminal_shows_the_game_restores_the_terminal_and_is_recorded(tmp_path):
     recording = tmp_path / "pong.json"
     with Terminal("play", "pong", "--seed", "7", "--record", str(recording)) as terminal:
@@ -191,6 +193,7 @@ def test_playing_in_a_terminal_shows_the_game_restores_the_terminal_and_is_recor
         assert b"pong   score 0   Ctrl-C quits" in terminal.shown
 
 
+@pytest.mark.processes
 def test_the_terminal_is_restored_when_playing_is_killed():
     with Terminal("play", "pong") as terminal:
         terminal.read_until(b"score 0")
@@ -199,6 +202,7 @@ def test_the_terminal_is_restored_when_playing_is_killed():
         assert termios.tcgetattr(terminal.inner) == terminal.before
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_what_is_played_is_recorded_when_the_terminal_closes_and_not_before(tmp_path, number):
     recording = tmp_path / "pong.json"
@@ -211,6 +215,7 @@ def test_what_is_played_is_recorded_when_the_terminal_closes_and_not_before(tmp_
     assert load_recording(recording).frames > 0
 
 
+@pytest.mark.processes
 def test_the_terminal_is_restored_when_watching_is_killed(tmp_path):
     session = Session("pong", 1)
     for _ in range(3000):
@@ -224,6 +229,7 @@ def test_the_terminal_is_restored_when_watching_is_killed(tmp_path):
             assert b"\x1b[?1049l" in terminal.shown and b"\x1b[?25h" in terminal.shown
 
 
+@pytest.mark.processes
 def test_a_game_that_cannot_be_recorded_is_refused_before_it_is_played(tmp_path):
     rom = tmp_path / "unknown.bin"
     rom.write_bytes(b"\xea" * 4092 + b"\x00\xf0\x00\xf0")
@@ -233,6 +239,7 @@ def test_a_game_that_cannot_be_recorded_is_refused_before_it_is_played(tmp_path)
         assert b"score" not in terminal.shown
 
 
+@pytest.mark.processes
 def test_playing_needs_a_terminal():
     done = subprocess.run(
         [sys.executable, "-m", "parcade", "play", "pong"],

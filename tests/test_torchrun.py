@@ -14,6 +14,7 @@ import torch
 from parcade.files.rank_file import read_rank_file
 from parcade.files.run_directory import newest_checkpoint
 
+pytestmark = pytest.mark.processes
 TORCHRUN = [
     sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "parcade", "train",
     "tiny_catch",

@@ -157,7 +157,7 @@ def test_ppo_learns_to_swing_up_the_pendulum(tmp_path):
     hyper = PENDULUM | {"network": NetworkConfig(network="mlp", hidden=64)}
     untrained = play(tmp_path / "a", "Pendulum-v1", "ppo", 3_200, target=None, **hyper, learning_rate=1e-12)
     assert untrained["score_mean"] < -900
-    play(tmp_path / "b", "Pendulum-v1", "ppo", 48_000, target=None, **hyper, learning_rate=3e-3)
+    play(tmp_path / "b", "Pendulum-v1", "ppo", 32_000, target=None, **hyper, learning_rate=3e-3)
     assert evaluate(load(tmp_path / "b" / "run"), 8, greedy=True)["score_mean"] > -700
 
 
@@ -231,7 +231,7 @@ def test_a_truncated_task_is_worth_what_an_endless_one_is(tmp_path, algorithm):
     hyper["network"] = NetworkConfig(network="mlp", hidden=32, normalize_input=False)
     if algorithm == "dqn":
         hyper |= {"unroll_length": 1, "learning_starts": 200, "replay_capacity": 4000, "target_period": 50}
-    play(tmp_path, "tiny_forever", algorithm, 12_000, target=None, **hyper)
+    play(tmp_path, "tiny_forever", algorithm, 6_000, target=None, **hyper)
     agent = load(tmp_path / "run")
     value = agent.policy(torch.full((1, 1, 2), 255, dtype=torch.uint8)).values.item()
     assert value == pytest.approx(5.0, abs=0.1)

@@ -14,6 +14,7 @@ from parcade.errors import UsageError
 from parcade.suite.jobs import next_command, run_of
 from parcade.suite.plan import Cell, Plan
 
+pytestmark = pytest.mark.processes
 MODULE = """
 import gymnasium
 import numpy as np

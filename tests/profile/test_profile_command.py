@@ -22,6 +22,7 @@ from parcade.profile.data import from_json
 from parcade.profile.recorded_command import RecordedCommand
 
 pytest.importorskip("matplotlib", reason="the extra parcade[plots] is not installed")
+pytestmark = pytest.mark.processes
 RANKS = Path(__file__).parent / "ranks.py"
 # A launcher that ignores SIGTERM, and one of its ranks in a separate session, which registers itself like a
 # real rank.

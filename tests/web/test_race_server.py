@@ -74,6 +74,7 @@ def next_of(page, kind, is_wanted=lambda head: True):
     raise AssertionError(f"no {kind} came")
 
 
+@pytest.mark.processes
 def test_one_page_plays_others_watch_and_a_lost_page_pauses_until_another_takes_over(settings):
     with serve(settings) as client, open_page(client) as first, open_page(client) as second:
         assert next_of(first, "role")["plays"] and not next_of(second, "role")["plays"]
@@ -94,6 +95,7 @@ def test_one_page_plays_others_watch_and_a_lost_page_pauses_until_another_takes_
         assert next_of(second, "step", lambda head: head["state"] == "playing")["action"] == 0
 
 
+@pytest.mark.processes
 def test_a_whole_episode_is_played_over_the_server_and_told_to_the_page(settings):
     with serve(dataclasses.replace(settings, frames_per_second=600)) as client:
         with open_page(client) as page:
@@ -116,6 +118,7 @@ def test_a_message_that_is_too_long_or_too_many_close_the_page(frozen_rate, sett
                 assert received_until_closed(page) == code
 
 
+@pytest.mark.processes
 def test_an_episode_is_kept_when_the_server_ends_in_the_middle_of_it(settings):
     with serve(settings) as client, open_page(client) as page:
         next_of(page, "start")
@@ -169,6 +172,7 @@ def test_a_race_that_is_damaged_while_it_runs_is_one_line(client, settings):
     assert answer.status_code == 422 and "damaged" in answer.json()["error"]
 
 
+@pytest.mark.processes
 def test_a_training_that_fails_is_told_with_its_last_line(settings):
     run, log = settings.path / "agent", settings.path / "agent.log"
     with training(["train", "no_such_game", "--run-dir", str(run)], log) as process:
@@ -262,6 +266,7 @@ def test_a_race_that_is_open_already_says_so_and_not_that_its_port_is_in_use(tmp
     assert "is open in another parcade race" in line
 
 
+@pytest.mark.processes
 def test_ctrl_c_in_the_terminal_keeps_the_episode_that_is_played(tmp_path):
     """The terminal sends it to every process of the group."""
     words = "race pong --name anna --port 0 --no-browser --races".split()
@@ -284,6 +289,7 @@ def test_ctrl_c_in_the_terminal_keeps_the_episode_that_is_played(tmp_path):
     assert load_recording(tmp_path / "pong" / "anna" / "unfinished.json").frames >= 30
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_command_prints_an_address_trains_and_ends_both_with_a_signal(tmp_path, number):
     words = [
