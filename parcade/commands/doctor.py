@@ -41,6 +41,8 @@ class DoctorFlags:
 
 OWN = ("run", "seconds")
 SWITCHES = ("json", "no-json")
+ANSWERED_BY_RUNNING = ("machine-is-busy", "mpi-missing", "mpiexec-missing")
+"""Rules that say nothing about a current run: it makes the load itself, and its launcher has started it."""
 
 
 def planned(words: list[str]) -> TrainConfig:
@@ -106,8 +108,7 @@ def doctor(arguments: list[str]) -> int:
         print(f"parcade: {error}", file=sys.stderr)
         return 1
     seen = examine_running(running, facts.core_budget, are_all=are_all)
-    # The load is also that of the run itself.
-    of_plan = [each for each in examine(facts, plan) if not (running and each.rule == "machine-is-busy")]
+    of_plan = [each for each in examine(facts, plan) if not (running and each.rule in ANSWERED_BY_RUNNING)]
     findings = by_gravity([*of_plan, *seen])
     if flags.json:
         found = {"facts": facts, "running": running, "findings": findings}

@@ -159,15 +159,19 @@ def test_a_current_run_is_examined_with_its_own_plan(tmp_path, capsys, monkeypat
 
 
 @pytest.mark.quick
-def test_a_current_fit_is_examined_without_a_config(tmp_path, monkeypatch):
+def test_a_current_fit_is_examined_without_a_config_and_needs_no_mpi(tmp_path, monkeypatch, capsys):
     seen = []
+    without_mpi = dataclasses.replace(facts.quick_facts(), mpi_library=None, mpi_launcher=None)
     ranks = [RunningProcess(f"rank {i}", 1, 1.0, 1, 1, (i,), 2**28, 0.0, 0.0) for i in range(2)]
     monkeypatch.setattr("parcade.doctor.running.look_at_run", lambda run, seconds: ranks)
-    monkeypatch.setattr(
-        "parcade.doctor.facts.all_facts", lambda plan: seen.append(plan) or facts.quick_facts()
-    )
+    monkeypatch.setattr("parcade.doctor.facts.all_facts", lambda plan: seen.append(plan) or without_mpi)
     main(["doctor", "--run", str(tmp_path), "--json"])
     assert seen == [PlannedRun("mpi", 2)]
+    rules = [finding["rule"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+    assert "mpi-missing" not in rules and "mpiexec-missing" not in rules
+    main(["doctor", "--engine", "mpi", "--ranks", "2", "--json"])
+    rules = [finding["rule"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+    assert "mpi-missing" in rules and "mpiexec-missing" in rules
 
 
 def test_the_load_of_a_run_is_not_that_of_other_programs(tmp_path, capsys, monkeypatch):
