@@ -69,7 +69,7 @@ def _best(plan: SweepPlan, ordered: list[Trial], confirmed: list[Trial]) -> list
     again = _confirmations(plan, finished, confirmed)
     best = finished[0]
     if again:
-        complete = [trial for trial, _, by_seed in again if len(by_seed) == plan.confirm_seeds]
+        complete = [trial for trial, _, by_seed in again if len(by_seed) >= plan.confirm_seeds]
         best = next(iter(complete), None)
         rows = [
             [str(trial.number), _number(trial.value), _number(mean), _listed(by_seed), _settings(trial)]

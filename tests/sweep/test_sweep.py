@@ -115,6 +115,15 @@ def test_a_setting_whose_fresh_seeds_failed_is_not_the_best(folder):
     assert "so none is recommended" in text and "Train with the best settings" not in text
 
 
+def test_more_fresh_seeds_than_the_last_command_names_recommend_a_setting_too(folder):
+    open_sweep(folder, dataclasses.replace(PLAN, confirm_seeds=1))
+    main(["sweep", "--report-only", str(folder)])
+    text = (folder / "report.md").read_text()
+    assert "| 4 | 4 | 3.5 | 1: 3, 2: 4 |" in text and "fresh seeds come last" not in text
+    recommended = text.split("Train with the best settings")[1].split("\n")[0]
+    assert "--learning-rate=0.0016 --epochs=1" in recommended
+
+
 def test_the_report_separates_searched_and_confirmed_seeds_and_names_failures(folder, capsys):
     assert main(["sweep", "--report-only", str(folder)]) == 1  # a trial has failed
     text = (folder / "report.md").read_text()
