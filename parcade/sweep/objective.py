@@ -34,7 +34,12 @@ class Objective:
     @property
     def label(self) -> str:
         """Name of the values in tables and plots."""
-        return "score" if self.target is None else f"CPU seconds to a score of {self.target:g}"
+        return "score" if self.target is None else f"CPU seconds to a score of {self.target_text}"
+
+    @property
+    def target_text(self) -> str:
+        """The target with all its digits, because the trainings end at it; None without one."""
+        return str(self.target).removesuffix(".0")
 
     def value(self, reports: list[dict[str, Any]], share: float = 1.0) -> float | None:
         """Return the objective after these reports of a run; None if no episode has ended.

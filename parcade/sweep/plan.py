@@ -83,10 +83,8 @@ class SweepPlan:
         """Arguments of ``parcade train`` for these settings, without defaults, seed and run directory."""
         # The frame skip is no setting of an algorithm, so no space has it.
         flags = budget_flags(self.budget, self.base.env.frame_skip if is_atari(self.base.game) else 1)
-        target = self.goal.target
-        score = None if target is None else f"{target:g}"
         # Also without a target: a preset may set one.
-        return [*self.training, *flags_of(settings), *flags, f"--target-score={score}"]
+        return [*self.training, *flags_of(settings), *flags, f"--target-score={self.goal.target_text}"]
 
     def training_of(self, settings: dict[str, Value], seed: int, run: Path) -> list[str]:
         """Arguments of ``parcade`` for one run of a trial."""

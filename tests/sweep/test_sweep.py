@@ -48,6 +48,12 @@ def test_a_presets_target_score_does_not_end_trainings_before_their_budget():
     assert timed.config.run.target_score == 15
 
 
+@pytest.mark.parametrize("score", [1234564, 0.1, -3, 1e22])
+def test_trainings_end_at_exactly_the_score_that_the_objective_counts(score):
+    plan = dataclasses.replace(PLAN, objective=f"cpu_seconds_to:{score}")
+    assert plan.config.run.target_score == plan.goal.target == score
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A sweep of eight trials: six finished, one stopped by the scheduler and one failed."""
