@@ -44,7 +44,7 @@ class Objective:
     def value(self, reports: list[dict[str, Any]], share: float = 1.0) -> float | None:
         """Return the objective after these reports of a run; None if no episode has ended.
 
-        ``share`` is the part of the budget, in (0, 1], after which they were made.
+        ``share`` is the part of the budget, in (0, 1], that the run has used (``Budget.share``).
 
         The mean of the last 100 episodes has to reach the target, as it has to end a run.
         A run below the target counts with its CPU seconds, extrapolated along the straight line from its
@@ -101,3 +101,10 @@ class Budget(NamedTuple):
             if report[self.metric] >= self.amount * check / CHECKS:
                 return reports[: index + 1]
         return None
+
+    def share(self, reports: list[dict[str, Any]]) -> float:
+        """Return the part of the budget that a run with these reports has used, at most 1; 1 without any.
+
+        It is below 1 at the end of a run that ``--total-frames`` ends before its time is over.
+        """
+        return min(1.0, reports[-1][self.metric] / self.amount) if reports else 1.0

@@ -108,7 +108,7 @@ class TrialRuns:
             if time.monotonic() > end:
                 return False
             time.sleep(POLL_SECONDS)
-        values = [self._objective.value(each, check / CHECKS) for each in reports]
+        values = [self._objective.value(each, self._budget.share(each)) for each in reports]
         known = [value for value in values if value is not None]
         self.values.append(statistics.fmean(known) if len(known) == len(values) else None)
         if len(self.values) == CHECKS:

@@ -55,6 +55,11 @@ def test_a_check_is_reached_by_the_first_report_at_its_part_of_the_budget():
     assert Budget("wall_seconds", 18).reports_at(5, reports(*range(9))) is None
 
 
+def test_the_part_of_a_budget_that_a_run_has_used_is_that_of_its_last_report():
+    assert Budget("frames", 900).share(reports(*range(3))) == pytest.approx(1 / 3)
+    assert Budget("frames", 800).share(reports(*range(9))) == 1.0
+
+
 def test_objectives_are_named():
     assert parse_objective("score").mode == "max" and parse_objective("cpu_seconds_to:18").mode == "min"
     for bad in ("scores", "cpu_seconds_to", "cpu_seconds_to:", "cpu_seconds_to:nan", "score:3", ""):

@@ -245,6 +245,28 @@ def test_a_finished_trial_has_the_mean_of_its_seeds_at_every_check(tmp_path):
     assert all_values(runs) == [None, *(5.0 + i for i in range(1, 8)), 22.0]  # at last, the run's end
 
 
+def test_a_run_that_its_frames_end_early_counts_as_if_it_had_used_its_time(tmp_path):
+    """Without progress, it would else beat one that has trained all the time and come half the way."""
+    seconds, jobs = {"short": 10.0, "long": 100.0}, {}
+    for name, end in seconds.items():
+        run = tmp_path / name
+        run.mkdir()
+        report = {"frames": 100, "wall_seconds": end, "cpu_seconds": end, "episodes": 100}
+        scores = [0.0] * 9 + [0.0 if name == "short" else 5.0]
+        lines = [
+            json.dumps({**report, "wall_seconds": end * i / 10, "score_mean": score}) + "\n"
+            for i, score in enumerate(scores, 1)
+        ]
+        (run / "metrics.jsonl").write_text("".join(lines))
+        write_json(run / "result.json", result(scores[-1], end))
+        jobs[name] = Training(str(run), [], [], str(tmp_path))
+    ends = {
+        name: all_values(TrialRuns([job], Budget("wall_seconds", 100.0), Objective(10.0)))[-1]
+        for name, job in jobs.items()
+    }
+    assert ends == {"short": 1000.0, "long": 200.0}  # ten times a complete run; twice a run half the way
+
+
 def test_a_training_that_fails_gives_the_last_line_of_its_output(tmp_path):
     job, budget = training(tmp_path, 2000)
     runs = TrialRuns([job._replace(start=[*job.start, "--epochs", "0"])], budget, Objective())
