@@ -92,7 +92,7 @@ def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
     plan = Plan(
         games_of(flags.games), seeds_of(flags.seeds), flags.algorithm, flags.budget, flags.protocol, training
     )
-    read_others(flags.against, flags.protocol)
+    read_others(flags.against, flags.protocol, flags.algorithm)
     if flag := given_flag(list(training), (*SET_BY_SUITE, *set_by_budget(flags.budget))):
         raise UsageError(f"parcade suite sets {flag} itself; leave it out after --")
     for game in plan.games:  # mistakes in the training's flags end here, before any process starts
@@ -135,7 +135,7 @@ def _report(flags: SuiteFlags, failed: dict) -> int:
 
     folder = _folder(flags)
     plan = read_plan(folder)
-    others = read_others(flags.against, plan.protocol)
+    others = read_others(flags.against, plan.protocol, plan.algorithm)
     results = results_of(folder, plan)
     scores = scores_of(plan, results)
     with report_in(folder):

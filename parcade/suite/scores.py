@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import itertools
 import math
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from parcade.envs.games import canonical_game
+from parcade.envs.games import canonical_game, module_of
 from parcade.errors import UsageError
 from parcade.suite.games import human_normalized
 from parcade.suite.jobs import score_of
@@ -73,24 +74,28 @@ def write_csv(path: Path, plan: Plan, results: dict[Cell, dict[str, Any]]) -> No
             writer.writerow([row[name] for name in COLUMNS])
 
 
-def read_others(paths: list[str], protocol: str) -> list[Scores]:
-    """Read the CSV files of ``--against``; files of one name are told apart by their paths.
+def read_others(paths: list[str], protocol: str, own: str) -> list[Scores]:
+    """Read the CSV files of ``--against``. Files of one name are told apart by their paths, and so is one
+    with the name ``own`` of the suite's scores.
 
     Errors: UsageError, as of ``read_csv``.
     """
     names = [Path(path).stem for path in paths]
-    return [
-        read_csv(Path(path), protocol, name if names.count(name) == 1 else path)
+    labels = [
+        name
+        if [own, *names].count(name) == 1
+        else os.path.join(os.path.dirname(path) or ".", Path(path).name)
         for path, name in zip(paths, names, strict=True)
     ]
+    return [read_csv(Path(path), protocol, label) for path, label in zip(paths, labels, strict=True)]
 
 
 def read_csv(path: Path, protocol: str, name: str) -> Scores:
     """Read scores from a CSV file with the columns ``game``, ``score`` and ``protocol``, one row per run.
 
     ``name`` is their label in tables.
-    Errors: UsageError for an unreadable file, a missing column, a score that is no number, or another
-    protocol than ``protocol``.
+    Errors: UsageError for an unreadable file, a missing column, an unknown game, a score that is no number,
+    or another protocol than ``protocol``.
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:  # Excel writes a mark at the start
@@ -116,7 +121,16 @@ def read_csv(path: Path, protocol: str, name: str) -> Scores:
             score = math.nan
         if not math.isfinite(score):
             raise UsageError(f"{path}, line {number}: score {row['score']!r} is not a number")
-        scores.by_game.setdefault(canonical_game(row["game"]), []).append(score)
+        try:
+            game = _game_of(row["game"])
+        except UsageError as error:
+            raise UsageError(f"{path}, line {number}: {error}") from None
+        scores.by_game.setdefault(game, []).append(score)
     if not rows:
         raise UsageError(f"{path} has no rows; expected columns game, score, protocol and one row per run")
     return scores
+
+
+def _game_of(name: str) -> str:
+    """Return a canonical name. ``MODULE:ID`` stays as it is: importing the module would run its code."""
+    return canonical_game(name) if module_of(name) in ("", "parcade", "ale_py") else name

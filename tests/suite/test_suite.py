@@ -30,7 +30,7 @@ from parcade.suite.games import human_normalized
 from parcade.suite.jobs import is_trained, next_command, score_of
 from parcade.suite.plan import Cell, Plan, budget_flags, read_plan, seeds_of, set_by_budget
 from parcade.suite.protocols import PROTOCOLS
-from parcade.suite.scores import Scores
+from parcade.suite.scores import Scores, read_others
 from parcade.training_flags import parse_training
 
 TASKS = "tiny_catch,tiny_memory,CartPole-v1"
@@ -110,6 +110,32 @@ def test_other_scores_are_compared_under_the_same_protocol_only(suite, tmp_path,
     assert main(["suite", "--report-only", "--dir", str(suite), "--against", str(other)]) == 2
     error = capsys.readouterr().err
     assert "scores of different protocols cannot be compared" in error and error.count("\n") == 1
+
+
+def test_a_file_with_the_name_of_the_algorithm_is_told_from_the_suite(tmp_path, monkeypatch):
+    """With one name for both, their profile replaced the suite's."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("ppo.csv", "ppo"):
+        (tmp_path / name).write_text("game,score,protocol\npong,20,training\n")
+        (other,) = read_others([name], "training", "ppo")
+        assert other.name == f"./{name}"
+    plan = Plan(("pong",), (0,), "ppo", "1M-steps", "training", ())
+    profiles = []
+    monkeypatch.setattr(
+        suite_page.statistics, "performance_profile", lambda v, t: profiles.append(v) or 0 * t
+    )
+    suite_page.draw(tmp_path, plan, {}, Scores("ppo", "training", {"pong": [-20.0]}), [other])
+    assert [values.shape for values in profiles] == [(1, 1)] * 2 and profiles[0] != profiles[1]
+
+
+def test_scores_of_others_import_no_module_and_a_mistake_names_its_line(tmp_path):
+    file = tmp_path / "other.csv"
+    file.write_text("game,score,protocol\nno_such_module:My-v0,1,training\nPong,2,training\n")
+    (other,) = read_others([str(file)], "training", "ppo")
+    assert other.by_game == {"no_such_module:My-v0": [1.0], "pong": [2.0]}
+    file.write_text("game,score,protocol\npong,1,training\nponng,1,training\n")
+    with pytest.raises(UsageError, match=r"other.csv, line 3: unknown game 'ponng'; did you mean 'pong'"):
+        read_others([str(file)], "training", "ppo")
 
 
 def test_scores_are_compared_from_all_runs_of_every_game():
