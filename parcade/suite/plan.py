@@ -136,7 +136,17 @@ def open_suite(folder: Path, plan: Plan) -> None:
         new |= {
             name: [*old[name], *(x for x in new[name] if x not in old[name])] for name in ("games", "seeds")
         }
-    write_json(path, new)
+    write_plan(path, new)
+
+
+def write_plan(path: Path, data: dict[str, Any]) -> None:
+    """Write a plan, as ``as_json`` returns it. Errors: UsageError when it cannot be written."""
+    try:
+        write_json(path, data)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror or error}); free some space, or use another --dir"
+        ) from None
 
 
 def read_plan(folder: Path) -> Plan:

@@ -10,8 +10,7 @@ from typing import Any
 from parcade.config import TrainConfig
 from parcade.envs.games import is_atari, naming_flags
 from parcade.errors import UsageError
-from parcade.files.run_directory import write_json
-from parcade.suite.plan import as_json, budget_flags, from_json
+from parcade.suite.plan import as_json, budget_flags, from_json, write_plan
 from parcade.sweep.objective import Budget, Objective, parse_objective
 from parcade.sweep.space import Space, Value, flags_of, parse_space
 from parcade.train import check_start
@@ -128,7 +127,7 @@ def open_sweep(folder: Path, plan: SweepPlan) -> None:
                     "use another --dir"
                 )
         new["trials"] = max(new["trials"], old["trials"])
-    write_json(path, new)
+    write_plan(path, new)
 
 
 def read_sweep(folder: Path) -> SweepPlan:

@@ -126,4 +126,4 @@ def _run_stage(
         is_stopping=is_stopping, say=say,
     )  # fmt: skip
     scheduler = make_asha(plan, over) if stage == "trials" and plan.scheduler == "asha" else None
-    run_trials(ledger, scheduler, folder, resources=resources, at_once=at_once, is_stopping=is_stopping)
+    run_trials(ledger, scheduler, folder, resources=resources, at_once=at_once)

@@ -83,9 +83,19 @@ def _trial_of(path: Path, space: Space | None) -> Trial:
 
 
 def write_trial(folder: Path, stage: Stage, trial: Trial) -> None:
-    """Write the file of a trial. A confirmation has one seed, and one file per seed."""
+    """Write the file of a trial. A confirmation has one seed, and one file per seed.
+
+    Errors: UsageError when it cannot be written.
+    """
     name = f"{trial.number:04}" + (f"-s{trial.seeds[0]}" if stage == "confirmations" else "")
-    write_json(folder / stage / f"{name}.json", dataclasses.asdict(trial))
+    path = folder / stage / f"{name}.json"
+    try:
+        write_json(path, dataclasses.asdict(trial))
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror or error}); free some space, then continue the sweep "
+            "with the same command"
+        ) from None
 
 
 def run_of(folder: Path, trial: Trial, seed: int) -> Path:

@@ -20,6 +20,7 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
+from parcade.errors import UsageError
 from parcade.sweep.objective import CHECKS, Budget, Objective
 from parcade.sweep.plan import SweepPlan
 from parcade.sweep.runs import Failed, Training, TrialRuns
@@ -78,7 +79,8 @@ class SweepTrainable(tune.Trainable):
 class Ledger(Searcher):
     """Gives trials to Tune, first those that an earlier start left unfinished, and writes down their results.
 
-    ``search`` proposes the settings of new trials with the numbers in ``numbers``.
+    ``search`` proposes the settings of new trials with the numbers in ``numbers``. ``failure`` is the error
+    of a file that could not be written; then the sweep stops as at Ctrl-C.
     """
 
     def __init__(
@@ -98,6 +100,17 @@ class Ledger(Searcher):
         self._waiting, self._numbers, self._search = deque(unfinished), deque(numbers), search
         self._is_stopping, self._say = is_stopping, say
         self._active: dict[str, Trial] = {}
+        self.failure: UsageError | None = None
+
+    def is_stopping(self) -> bool:
+        """Return whether the user or a failure ends the sweep."""
+        return self.failure is not None or self._is_stopping()
+
+    def _write(self, trial: Trial) -> None:
+        try:
+            write_trial(self._folder, self._stage, trial)
+        except UsageError as error:  # raised in Tune, it would be a traceback
+            self.failure = error
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str:
         if self._waiting:
@@ -108,7 +121,9 @@ class Ledger(Searcher):
         else:
             return Searcher.FINISHED
         trial.state, trial.values, trial.reason = "started", [], ""
-        write_trial(self._folder, self._stage, trial)
+        self._write(trial)
+        if self.failure is not None:
+            return Searcher.FINISHED
         self._active[trial_id] = trial
         self._say(f"{self._named(trial)}: {' '.join(f'{k}={v}' for k, v in trial.settings.items())}")
         return {
@@ -142,11 +157,11 @@ class Ledger(Searcher):
             trial.reason = result.get("failure", "Ray could not start it, or lost its process")
         elif len(trial.values) == CHECKS:
             trial.state = "finished"
-        elif self._is_stopping():
+        elif self.is_stopping():
             return  # the file says that it has started; the same command continues it
         else:
             trial.state = "stopped"
-        write_trial(self._folder, self._stage, trial)
+        self._write(trial)
         if self._stage == "trials":
             self._search.tell(trial)
         self._say(f"{self._named(trial)}: {self._outcome(trial)}")
@@ -199,9 +214,11 @@ def run_trials(
     *,
     resources: dict[str, float],
     at_once: int,
-    is_stopping: Callable[[], bool],
 ) -> None:
-    """Run the ledger's trials to their end, ``at_once`` at a time, or until a stop is requested."""
+    """Run the ledger's trials to their end, ``at_once`` at a time, or until a stop is requested.
+
+    Errors: UsageError when the file of a trial cannot be written.
+    """
     os.environ.update(TUNE_SETTINGS)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it misses the files that the settings omit
     work = folder / ".tune"
@@ -214,9 +231,11 @@ def run_trials(
                 max_concurrent_trials=at_once, reuse_actors=True,
             ),
             run_config=tune.RunConfig(
-                storage_path=str(work.absolute()), verbose=0, stop=_StopAll(is_stopping),
+                storage_path=str(work.absolute()), verbose=0, stop=_StopAll(ledger.is_stopping),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         ).fit()  # fmt: skip
     finally:
         shutil.rmtree(work, ignore_errors=True)
+    if ledger.failure is not None:
+        raise ledger.failure

@@ -1,6 +1,7 @@
 """``parcade suite``: three tiny tasks, killed and continued, and reports from the finished runs."""
 
 import csv
+import errno
 import json
 import os
 import shutil
@@ -248,6 +249,17 @@ def test_a_damaged_suite_is_not_continued(suite, tmp_path, games, capsys):
 def test_a_directory_holds_one_suite(suite, capsys):
     assert main(arguments(suite, "--budget", "4k-frames")) == 2
     assert "holds a suite with budget=3k-frames, not 4k-frames; use another --dir" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_line_before_anything_starts(tmp_path, monkeypatch, capsys):
+    def full(path, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("parcade.suite.plan.write_json", full)
+    monkeypatch.setattr(jobs, "run_cells", lambda *words, **more: pytest.fail("a training starts"))
+    assert main(arguments(tmp_path)) == 2
+    message = f"{tmp_path}/suite.json cannot be written (No space left on device); free some space"
+    assert message in capsys.readouterr().err
 
 
 def test_an_evaluation_protocol_scores_the_final_policy(suite):

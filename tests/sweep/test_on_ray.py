@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -125,6 +126,24 @@ def test_more_trials_extend_a_sweep_and_one_that_fails_does_not_stop_the_others(
     states = [trial.state for trial in read_trials(swept, "trials")]
     assert states == ["finished"] * 3 + ["failed", "finished"]
     assert "trial 3: failed: " in out and "t0003-s0" in (swept / "report.md").read_text()
+
+
+def test_a_sweep_stops_when_the_file_of_a_trial_cannot_be_written(tmp_path):
+    from parcade.sweep.search import make_search
+    from parcade.sweep.tuning import Ledger, Searcher
+
+    plan, said = dataclasses.replace(PLAN, search="random"), []
+    ledger = Ledger(
+        plan, tmp_path, "trials", [], search=make_search(plan, []), numbers=[0, 1],
+        is_stopping=lambda: False, say=said.append,
+    )  # fmt: skip
+    (tmp_path / "trials").mkdir()
+    assert ledger.suggest("a")["trainings"] and not ledger.is_stopping()
+    shutil.rmtree(tmp_path / "trials")
+    assert ledger.suggest("b") == Searcher.FINISHED and ledger.is_stopping() and len(said) == 1
+    assert "0001.json cannot be written (No such file or directory); free some space" in str(ledger.failure)
+    ledger.on_trial_complete("a", {"check": 1})  # ended by the stop: the next start continues it
+    assert len(said) == 1
 
 
 def known(number, values, rate=0.01):
