@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +93,7 @@ def budget_flags(budget: str, step_frames: int = 1) -> list[str]:
     if amount is not None:
         number = float(amount[1]) * _FACTOR[amount[2]]
         frames = number * step_frames if amount[3] == "steps" else number
-        if frames >= 1:
+        if 1 <= frames < math.inf:
             return ["--total-frames", str(round(frames))]
     elif _DURATION.match(budget):
         return ["--time-limit", budget]

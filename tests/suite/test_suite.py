@@ -459,7 +459,9 @@ def test_a_presets_target_score_does_not_end_trainings_before_their_budget(flags
     assert parse_training(plan.command(Cell("pong", 0))[1:]).run.target_score == target
 
 
-@pytest.mark.parametrize("budget", ["10M", "10 M-steps", "-1M-steps", "0-frames", "fast"])
+@pytest.mark.parametrize(
+    "budget", ["10M", "10 M-steps", "-1M-steps", "0-frames", "fast", f"1{'0' * 400}-steps"]
+)
 def test_bad_budgets_are_refused(budget):
     with pytest.raises(UsageError, match="is not a budget; use e.g. 10M-steps"):
         budget_flags(budget)
