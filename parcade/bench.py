@@ -19,8 +19,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from parcade.envs import make_vec
-from parcade.envs.games import canonical_game, is_atari
-from parcade.envs.settings import EnvSettings, env_preset
+from parcade.envs.backends import check_supported
+from parcade.envs.games import canonical_game, is_atari, settings_of_id
+from parcade.envs.settings import EnvSettings, env_preset, refuse_settings_of_consoles
 from parcade.errors import UsageError
 from parcade.machine.facts import commit, cores_at_once, machine
 from parcade.machine.threads import check_threads
@@ -30,6 +31,8 @@ from parcade.model.actions import BoxActions, actions_of
 # Steps per call of a stage on a GPU, which synchronises once per call.
 FRAMES_PER_TURN = 32
 STEPS_PER_TURN = 8
+WITH_NETWORK = ("infer", "train")
+"""Stages with a network."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class BenchFlags:
     num_threads: int = 0
     """Emulation threads; 0 lets the backend choose."""
     algorithm: str = "ppo"
-    """The algorithm (stages infer and train)."""
+    """The algorithm; for stages infer and train."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Device of the network, and of the consoles in stages without a network; cuda consoles need backend
     native."""
@@ -77,6 +80,12 @@ class BenchFlags:
     def consoles_alone(self) -> str:
         """Device of the consoles in stages without a network."""
         return self.device if self.env_device == "auto" else self.env_device
+
+    def consoles_of(self, stage: str) -> str:
+        """Return the device of the consoles in a stage; with a network, as in training."""
+        if stage in WITH_NETWORK:
+            return "cpu" if self.env_device == "auto" else self.env_device
+        return self.consoles_alone
 
     def __post_init__(self) -> None:
         if (
@@ -111,10 +120,13 @@ class Stage(NamedTuple):
 
 def bench_env(flags: BenchFlags) -> dict[str, Any]:
     """Measure every requested stage at every number of environments."""
+    _refuse_without_effect(flags)
     for stage in flags.stages:  # report a stage that cannot run before measuring the others for minutes
         if stage == "emulate":
             _check_emulating(flags)
-        elif stage in ("infer", "train"):
+        elif stage == "observe":
+            _check_observing(flags)
+        else:
             for n in flags.counts or (flags.num_envs,):
                 _config(flags, n)
     results = []
@@ -143,6 +155,26 @@ def _refuse_given(flags: BenchFlags, names: tuple[str, ...], reason: str) -> Non
             raise UsageError(f"--{name.replace('_', '-')} {reason}")
 
 
+def _refuse_without_effect(flags: BenchFlags) -> None:
+    """Refuse flags that no requested stage reads. Errors: UsageError."""
+    if not set(flags.stages) & set(WITH_NETWORK):
+        _refuse_given(
+            flags, ("algorithm",), "is for stages infer and train; add one of them, or leave it out"
+        )
+    if set(flags.stages) == {"emulate"}:
+        seen = ("preset", "observations", "image_size", "start_states", "num_threads")
+        _refuse_given(flags, seen, "has no effect on stage emulate; leave it out, or use --stages observe")
+    if flags.counts:
+        _refuse_given(flags, ("num_envs",), "has no effect with --counts; leave one of them out")
+
+
+def _check_observing(flags: BenchFlags) -> None:
+    game, settings = canonical_game(flags.game), _settings(flags)
+    if not is_atari(game):
+        refuse_settings_of_consoles(game, settings)
+    check_supported(flags.backend, game, settings)
+
+
 def _check_emulating(flags: BenchFlags) -> None:
     if flags.backend != "native" or not is_atari(canonical_game(flags.game)):
         raise UsageError(
@@ -154,9 +186,8 @@ def _check_emulating(flags: BenchFlags) -> None:
 def _emulating(flags: BenchFlags, num_envs: int) -> Stage:
     """Emulation alone with random actions; no observations are produced."""
     from parcade.atari import Arcade
-    from parcade.atari.games import snake_case
 
-    arcade = Arcade(snake_case(flags.game), num_envs, flags.consoles_alone)
+    arcade = Arcade(canonical_game(flags.game), num_envs, flags.consoles_alone)
     actions = np.random.default_rng(0).choice(arcade.actions, (64, num_envs))
     played = 0
 
@@ -303,22 +334,20 @@ def _measure_stage(flags: BenchFlags, stage: str, num_envs: int) -> dict[str, An
         "game": flags.game,
         "num_envs": num_envs,
     }
-    row |= (
-        {}
-        if flags.device == "cpu"
-        else {
+    if "cuda" in (flags.device, flags.consoles_of(stage)):
+        row |= {
             "device": flags.device,
-            "env_device": flags.env_device,
+            "env_device": flags.consoles_of(stage),
             "start_states": flags.start_states,
             **described,
         }
-    )
     return {"stage": stage, "num_envs": num_envs, "row": row, "samples": samples}
 
 
 def _settings(flags: BenchFlags) -> EnvSettings:
     """Return the preset's settings, with the kind and size of observations unless the preset fixes them.
 
+    The rules of a game id, such as ALE/Pong-v5, change those of the default preset, as in training.
     Errors: UsageError for a kind or size next to such a preset.
     """
     shown = {
@@ -329,7 +358,8 @@ def _settings(flags: BenchFlags) -> EnvSettings:
     if flags.preset == "karpathy_2016":
         _refuse_given(flags, ("observations", "image_size"), "is fixed by preset karpathy_2016; leave it out")
         shown = {}
-    return env_preset(flags.preset, **shown, start_states=flags.start_states)
+    of_id = settings_of_id(flags.game) if flags.preset == BenchFlags.preset else {}
+    return env_preset(flags.preset, **of_id, **shown, start_states=flags.start_states)
 
 
 def _measure(turn: Callable[[], tuple[int, int]], flags: BenchFlags) -> dict[str, list[float]]:

@@ -47,12 +47,59 @@ def test_flags_of_the_other_bench_are_refused(flag, capsys):
             "--image-size is fixed by preset",
         ),
         (["env", "pong", "--preset", "karpathy_2016", "--observations", "ram"], "--observations is fixed by"),
+        (["env", "tiny_catch", "--algorithm", "nope"], "--algorithm is for stages infer and train; add one"),
+        (["env", "pong", "--counts", "2", "--num-envs", "3"], "--num-envs has no effect with --counts"),
+        (["env", "pong", "--stages", "emulate", "--observations", "ram"], "--observations has no effect on"),
+        (
+            ["env", "breakout", "--stages", "infer", "observe", "--preset", "karpathy_2016"],
+            "observations=karpathy_2016 erases the background colours of pong; got breakout",
+        ),
+        (
+            ["env", "tiny_catch", "--stages", "train", "observe", "--start-states", "cached"],
+            "start_states=cached needs an Atari game",
+        ),
     ],
 )
-def test_what_cannot_be_measured_is_one_line(words, message, capsys):
+def test_what_cannot_be_measured_is_one_line(words, message, capsys, monkeypatch):
+    monkeypatch.setattr(bench, "_measure", lambda turn, flags: pytest.fail("something is measured"))
     assert main(["bench", *words]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.quick
+def test_a_stage_that_cannot_be_is_refused_before_another_is_measured(monkeypatch, capsys):
+    monkeypatch.setattr(bench, "_measure_stage", lambda *arguments: pytest.fail("something is measured"))
+    words = ["bench", "env", "pong", "--stages", "emulate", "observe", "--preset", "dqn_2016"]
+    assert main(words) == 2
+    assert "unknown environment preset 'dqn_2016'; did you mean 'dqn_2015'?" in capsys.readouterr().err
+
+
+@pytest.mark.quick
+def test_the_id_of_a_game_has_its_rules():
+    for game, sticky in (("ALE/Pong-v5", 0.25), ("pong", 0.0)):
+        assert bench._settings(bench.BenchFlags(game)).sticky_actions == sticky
+        assert bench._config(bench.BenchFlags(game), 8)[0].env.sticky_actions == sticky
+    assert bench._settings(bench.BenchFlags("ALE/Pong-v5", preset="karpathy_2016")).noop_max == 0
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("flags", "observe", "train"),
+    [
+        ({}, (None, None), (None, None)),
+        ({"device": "cuda"}, ("cuda", "cuda"), ("cuda", "cpu")),
+        ({"device": "cuda", "env_device": "cpu"}, ("cuda", "cpu"), ("cuda", "cpu")),
+        ({"env_device": "cuda"}, ("cpu", "cuda"), ("cpu", "cuda")),
+    ],
+)
+def test_a_row_names_the_devices_that_were_used(flags, observe, train, monkeypatch):
+    stage = bench.Stage(lambda: (1, 1), lambda: None)
+    monkeypatch.setattr(bench, "_measure", lambda turn, flags: {"steps_per_second": [1.0]})
+    monkeypatch.setattr(bench, "STAGES", {name: (name, lambda *_: stage) for name in bench.STAGES})
+    for name, expected in (("observe", observe), ("train", train)):
+        row = bench._measure_stage(bench.BenchFlags("pong", **flags), name, 8)["row"]
+        assert (row.get("device"), row.get("env_device")) == expected
 
 
 @pytest.mark.quick
