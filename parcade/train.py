@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parcade.algorithms.base import Algorithm
-from parcade.build.groups import check_threads_serve
-from parcade.build.learner import make_algorithm, make_exchange
+from parcade.build.groups import check_environments, check_threads_serve
+from parcade.build.learner import check_agent, make_algorithm, make_exchange
 from parcade.build.reporting import open_reporter, open_view
 from parcade.build.source import make_source
 from parcade.checkpoint import Checkpointer
@@ -148,6 +148,10 @@ def _build(config: TrainConfig, timers: list[Timer]) -> tuple[Exchange, Algorith
 def check_start(config: TrainConfig) -> None:
     """Check what this machine would refuse of a run that shall start on it later. Errors: UsageError."""
     check_device(config)
+    check_environments(config)
+    check_agent(config)
+    if "wandb" in config.run.track:
+        check_wandb()
     if config.run.engine == "mpi":
         check_divisible(config, config.run.ranks)
     else:

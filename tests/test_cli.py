@@ -338,6 +338,19 @@ def test_memory_is_counted_for_one_process_of_a_run():
     check_process_memory(parse_training([*words, "--algorithm", "impala", "--num-actors", "8"]), 1 << 30)
 
 
+def test_a_run_that_shall_start_later_is_checked_for_the_memory_of_its_consoles(monkeypatch):
+    from parcade.train import check_start
+    from parcade.training_flags import parse_training
+
+    monkeypatch.setattr("parcade.env_checks.available_memory_bytes", lambda: 1 << 30)
+    large = "pong --image-height 1000 --image-width 1000 --hidden 8 --num-envs 64 --unroll-length 1".split()
+    large += ["--num-minibatches", "1"]
+    with pytest.raises(parcade.UsageError, match="num_envs=64 environments need .* use [0-9]+ or fewer"):
+        check_start(parse_training(large))
+    check_start(parse_training([*large, "--engine", "mpi", "--ranks", "8"]))
+    check_start(parse_training([*large, "--engine", "mpi"]))  # a launcher may start any number of ranks
+
+
 def test_observations_that_no_memory_holds_are_advised_to_shrink():
     from parcade.config import check_process_memory
     from parcade.training_flags import parse_training

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from parcade.capture import make_capture
 from parcade.config import TrainConfig
+from parcade.config.sizes import envs_of_a_process
 from parcade.envs import make_vec
-from parcade.envs.games import is_atari
+from parcade.envs.backends import backend_row
+from parcade.envs.games import action_ids, is_atari
+from parcade.envs.native import read_start_file
+from parcade.envs.views import check_subset
 from parcade.errors import UsageError
 from parcade.experience.device_group import DeviceEnvGroup
 from parcade.experience.env_group import EnvGroup
@@ -75,6 +80,23 @@ def make_playing_group(
 def gives_stacks(config: TrainConfig) -> bool:
     """Whether observations are stacks of frames, so that a step adds only one new frame."""
     return is_atari(config.game) and config.env.observations in ("grey", "ram") and config.env.frame_stack > 1
+
+
+def check_environments(config: TrainConfig) -> None:
+    """Check what the environments of a run would refuse at its start, without making any. Errors: UsageError.
+
+    The memory of the consoles counts for one process, and not for a cluster or a GPU.
+    """
+    env = config.env
+    if not is_atari(config.game):
+        return
+    check_subset(env.action_subset, len(action_ids(config.game, replace(env, action_subset=()))))
+    if env.starts_from_file:
+        read_start_file(config.game, env)
+    if not config.consoles_on_device and not config.topology.address:
+        groups = 2 if config.run.overlap or config.run.device == "cuda" else 1
+        count = max(1, envs_of_a_process(config) // groups)
+        backend_row(config.run.backend).check_fits(count, env)
 
 
 def check_threads_serve(config: TrainConfig, count: int, threads: int) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
+from gymnasium.spaces import Box, Discrete, Space
 
 from parcade.algorithms.base import Algorithm, AlgorithmContext
 from parcade.algorithms.table import algorithm_row
@@ -13,7 +16,7 @@ from parcade.cluster import torchrun
 from parcade.cluster.watchdog import patience_seconds
 from parcade.config import TrainConfig
 from parcade.envs import make_vec
-from parcade.envs.games import is_atari
+from parcade.envs.games import action_ids, is_atari
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange
 from parcade.exchange.choice import exchange_of_ranks
@@ -43,34 +46,53 @@ def make_policy(config: TrainConfig) -> Policy:
     observation, actions = env.single_observation_space, env.single_action_space
     env.close()
     torch.manual_seed(config.run.seed)
-    make = algorithm_row(config.run.algorithm).make
-    policy = Policy(
+    policy = _policy_for(config, observation, actions)
+    is_population = algorithm_row(config.run.algorithm).make.source_kind == "population"
+    if is_population and policy.statistics is not None:
+        policy.statistics.merge(policy.input_moments(_reference_batch(config)))
+    if config.run.from_agent:
+        # The version counts the updates of this run; epsilon follows its schedule.
+        own, trained = policy.state_dict(), _weights_of(config.run.from_agent, policy)
+        policy.load_state_dict({**trained, "version": own["version"], "epsilon": own["epsilon"]})
+    return policy
+
+
+def check_agent(config: TrainConfig) -> None:
+    """Check that the weights of ``from_agent`` fit, without a console. Errors: UsageError."""
+    if not config.run.from_agent:
+        return
+    if not is_atari(config.game):
+        make_policy(config)
+        return
+    dtype = np.int8 if config.env.observations == "karpathy_2016" else np.uint8
+    observation = Box(0, 127, config.env.observation_shape, dtype)
+    with torch.device("meta"):
+        policy = _policy_for(config, observation, Discrete(len(action_ids(config.game, config.env))))
+    _weights_of(config.run.from_agent, policy)
+
+
+def _policy_for(config: TrainConfig, observation: Space[Any], actions: Space[Any]) -> Policy:
+    """Make a policy for these spaces, with weights drawn from torch's generator."""
+    return Policy(
         observation.shape,
         observation.dtype,
         actions,
         config.hyper.network,
-        make.head,
+        algorithm_row(config.run.algorithm).make.head,
         is_stack=is_atari(config.game),
     )
-    if make.source_kind == "population" and policy.statistics is not None:
-        policy.statistics.merge(policy.input_moments(_reference_batch(config)))
-    if config.run.from_agent:
-        _start_from(policy, config.run.from_agent)
-    return policy
 
 
-def _start_from(policy: Policy, agent: str) -> None:
-    """Load the weights and input statistics of a trained agent. Errors: UsageError when they do not fit."""
+def _weights_of(agent: str, policy: Policy) -> dict[str, torch.Tensor]:
+    """Return the weights and input statistics of a trained agent. Errors: UsageError when they do not fit."""
     trained, _ = read_policy(agent_directory(agent))
-    own = policy.state_dict()
     reason = misfit(policy, trained)
     if reason:
         raise UsageError(
             f"the weights of {agent} do not fit this run: {reason}; "
             "use its number of actions, image size and network settings"
         )
-    # The version counts the updates of this run; epsilon follows its schedule.
-    policy.load_state_dict({**trained, "version": own["version"], "epsilon": own["epsilon"]})
+    return trained
 
 
 def _reference_batch(config: TrainConfig) -> torch.Tensor:

@@ -44,13 +44,7 @@ def check_process_memory(config: TrainConfig, free_bytes: int) -> None:
             f"{weights * BYTES_PER_PARAMETER / 2**30:.1f} GiB including the optimiser's state, but only "
             f"{free_bytes / 2**30:.1f} GiB of memory are free; use narrower layers"
         )
-    if config.is_topology:
-        processes = config.num_learners if config.is_bundled else config.topology.num_actors
-    else:  # with the user's own launcher, the config does not hold the number of ranks
-        processes = (
-            hyper.num_envs if config.run.engine == "mpi" and config.run.ranks == 1 else config.run.ranks
-        )
-    num_envs = max(1, hyper.num_envs // processes)
+    num_envs = envs_of_a_process(config)
     observed = math.prod(config.env.observation_shape) if is_console else 0
     for name, each, of in (
         ("unroll_length", num_envs, f" for the {num_envs:,} environment(s) of a process"),
@@ -67,6 +61,17 @@ def check_process_memory(config: TrainConfig, free_bytes: int) -> None:
                 f"{name}={count:,} needs {count * bytes_each / 2**30:.1f} GiB{of}, but only "
                 f"{free_bytes / 2**30:.1f} GiB of memory are free; {advice}"
             )
+
+
+def envs_of_a_process(config: TrainConfig) -> int:
+    """Return how many environments each process of a run has, at least; one where that is not known."""
+    if config.is_topology:
+        processes = config.num_learners if config.is_bundled else config.topology.num_actors
+    else:  # with the user's own launcher, the config does not hold the number of ranks
+        processes = config.run.ranks
+        if config.run.engine == "mpi" and processes == 1:
+            return 1
+    return max(1, config.hyper.num_envs // processes)
 
 
 def check_divisible(config: TrainConfig, world_size: int) -> None:

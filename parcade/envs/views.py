@@ -172,14 +172,18 @@ class KarpathyView(EnvView):
         return self.difference(super().restore(read))
 
 
+def check_subset(subset: tuple[int, ...], available: int) -> None:
+    """Check that a game with this number of actions has all of a subset. Errors: UsageError."""
+    if not all(0 <= action < available for action in subset):
+        raise UsageError(f"action_subset={subset}: expected actions of this game, 0 to {available - 1}")
+
+
 class ActionSubset(EnvView):
     """Restrict the agent to a subset of the game's actions: its action k is the game's ``subset[k]``."""
 
     def __init__(self, env: VectorEnv, subset: tuple[int, ...]) -> None:
         super().__init__(env)
-        available = int(env.single_action_space.n)
-        if not all(0 <= action < available for action in subset):
-            raise UsageError(f"action_subset={subset}: expected actions of this game, 0 to {available - 1}")
+        check_subset(subset, int(env.single_action_space.n))
         self._subset = np.array(subset)
         self.single_action_space = Discrete(len(subset))
 

@@ -102,14 +102,22 @@ class SweepPlan:
         ``on_this_machine``: also check what the machine refuses, e.g. a device that it lacks.
         Errors: UsageError of the config, which names the setting.
         """
+        without = self._refusal({}, on_this_machine)
         for name, axis in self.axes.items():
             for value in axis.ends:
-                try:
-                    config = parse_training(self.command({name: value}))
-                    if on_this_machine:
-                        check_start(config)
-                except UsageError as error:
-                    raise UsageError(f"--space {name}, value {value}: {error}") from None
+                if refusal := self._refusal({name: value}, on_this_machine):
+                    of_space = "" if refusal == without else f"--space {name}, value {value}: "
+                    raise UsageError(of_space + refusal)
+
+    def _refusal(self, settings: dict[str, Value], on_this_machine: bool) -> str:
+        """Return why a training with these settings would be refused; empty if it would start."""
+        try:
+            config = parse_training(self.command(settings))
+            if on_this_machine:
+                check_start(config)
+        except UsageError as error:
+            return str(error)
+        return ""
 
 
 def open_sweep(folder: Path, plan: SweepPlan) -> None:

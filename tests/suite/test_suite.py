@@ -497,6 +497,14 @@ def test_seeds_are_a_number_or_a_list():
         (["suite", "pong", "--", "--start-states", "a.json"], "trains with start_states=exact, got a.json"),
         (["suite", "pong", "--protocol", "sticky", "--", "--life-loss"], "trains with life_loss=False"),
         (["suite", "pong", "--", "--engine", "mpi", "--ranks", "3"], "num_envs=32 is not divisible"),
+        (
+            ["suite", "pong", "--protocol", "null-op", "--", "--start-states", "none.json"],
+            "there is no file none.json",
+        ),
+        (
+            ["suite", "pong,breakout", "--", "--from", "zoo:pong", "--image-height=42", "--image-width=42"],
+            "the weights of zoo:pong do not fit this run: actor.bias [6] instead of [4]",
+        ),
         (["suite", "pong", "--seeds", "5,99999999999999999999"], "seed"),
         (["suite", "pong", "--", "--frame-skip", "0"], "frame_skip=0 is"),
         (["suite", "pong", "--seeds", "²"], "seeds '²' are not seeds"),

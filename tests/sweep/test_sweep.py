@@ -291,6 +291,18 @@ BASE = ["sweep", "tiny_catch", "--space", "epochs=1,2"]
             "--space num_envs, value 9: num_envs=9 is not divisible",
         ),
         (["sweep", "tiny_catch", "--space", "network=mlp,mpl"], "--space network, value mpl: unknown"),
+        (
+            ["sweep", "pong", "--space", "epochs=1,2", "--action-subset", "1", "9"],
+            "parcade: action_subset=(1, 9): expected actions of this game, 0 to 5",
+        ),
+        (
+            ["sweep", "pong", "--space", "epochs=1,2", "--start-states", "none.json"],
+            "there is no file none.json",
+        ),
+        (
+            ["sweep", "pong", "--from", "zoo:pong", "--space", "layer_norm=false,true"],
+            "--space layer_norm, value True: the weights of zoo:pong do not fit this run",
+        ),
         ([*BASE, "--hiden", "3"], "did you mean --hidden?"),
         ([*BASE, "--budget", "fast"], "is not a budget"),
         ([*BASE, "--seeds", "a"], "are not seeds"),
