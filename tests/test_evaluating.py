@@ -209,6 +209,14 @@ def test_a_q_agent_explores_as_the_protocol_says_and_else_as_at_the_end_of_its_t
         words = ["eval", str(q_run), "--episodes", "2", "--json", "--protocol", protocol]
         assert main(words) == 0
         assert json.loads(capsys.readouterr().out)["epsilon"] == pytest.approx(epsilon)
+    assert main(["eval", str(q_run), "--episodes", "2", "--json", "--protocol", "null-op"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["protocol"] is None
+    assert "tiny_catch is not an Atari game; of protocol null-op, only" in printed.err
+    words = ["eval", str(pong_run), "--episodes", "1", "--json", "--protocol", "null-op"]
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["protocol"] == "null-op" and "note" not in printed.err
     agent = parcade.load(q_run)
     greedy, never, always = (
         evaluate(agent, 24, **each)["scores"]

@@ -74,6 +74,18 @@ def _check_protocol(rules: Protocol, start_states: str, greedy: bool) -> None:
         )
 
 
+def _note_what_applies(rules: Protocol, game: str) -> None:
+    """Say that a task without a console keeps its own starts and lengths of episodes."""
+    from parcade.envs.games import is_atari
+
+    if not is_atari(game):
+        print(
+            f"note: {game} is not an Atari game; of protocol {rules.name}, only the number of episodes and "
+            "the choice of actions apply to it, and the result does not name the protocol",
+            file=sys.stderr,
+        )
+
+
 def _recording_of(agent: Agent, start_states: str) -> Recording:
     """Read the recording that an agent's episodes shall start from. Errors: UsageError."""
     from parcade.envs.backends import check_supported
@@ -88,6 +100,7 @@ def _recording_of(agent: Agent, start_states: str) -> Recording:
 def evaluate(arguments: list[str]) -> int:
     """``parcade eval``."""
     from parcade.agent import load
+    from parcade.envs.games import is_atari
     from parcade.evaluate import check_video, record_video
     from parcade.flags import parse
     from parcade.suite.protocols import check_agent, evaluation_protocol
@@ -103,6 +116,7 @@ def evaluate(arguments: list[str]) -> int:
     agent = load(flags.run, flags.env)
     if rules:
         check_agent(agent.config.env, agent.config.game, rules)
+        _note_what_applies(rules, agent.config.game)
     recording = None
     if flags.start_states:
         env["start_states"] = flags.start_states
@@ -116,7 +130,7 @@ def evaluate(arguments: list[str]) -> int:
         **env,
     }
     result = _play(agent, episodes, **play)
-    result["protocol"] = flags.protocol or None
+    result["protocol"] = flags.protocol if rules and is_atari(agent.config.game) else None
     result["start_states_sha256"] = recording and recording.checksum
     try:  # a reader that closes the pipe ends the printing, so files come first
         _store(flags, result)

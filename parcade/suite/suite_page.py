@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from parcade.envs.games import is_atari
 from parcade.experience.episodes import ScoreBoard
 from parcade.report.page import Block, Heading, Image, Page, Table, Text
 from parcade.report.plots import figure_in, score_curve
@@ -38,10 +39,12 @@ def suite_page(
 ) -> Page:
     """Return the report. ``price`` is that of one machine per hour; 0 leaves costs out."""
     missing = [cell for cell in plan.cells if cell not in results]
+    tasks = ", ".join(game for game in plan.games if not is_atari(game))
+    own_rules = f" Tasks with starts and lengths of episodes of their own: {tasks}." if tasks else ""
     blocks: list[Block] = [
         Text(
             f"{len(plan.games)} games, {len(plan.seeds)} seed(s) each, {plan.budget} per training. "
-            f"Protocol {plan.protocol}: {plan.rules.summary}."
+            f"Protocol {plan.protocol}: {plan.rules.summary}.{own_rules}"
         ),
         Heading("Scores"),
         _scores_table(plan, results, price),

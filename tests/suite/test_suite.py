@@ -77,6 +77,14 @@ def test_a_report_from_the_finished_runs_equals_the_first_one(suite, capsys):
     assert "tiny_memory" in capsys.readouterr().out and (suite / "report.html").stat().st_size > 1000
 
 
+def test_the_report_names_tasks_to_which_no_rule_of_a_console_applies(suite):
+    text = (suite / "report.md").read_text()
+    assert (
+        "Tasks with starts and lengths of episodes of their own: tiny_catch, tiny_memory, CartPole-v1."
+        in text
+    )
+
+
 def test_the_table_has_every_run_with_its_score(suite):
     rows = list(csv.DictReader((suite / "scores.csv").read_text().splitlines()))
     plan = read_plan(suite)
