@@ -1,6 +1,7 @@
 """Results that cannot be written are refused before the work, and nothing is left by the check."""
 
 import errno
+import json
 import os
 
 import pytest
@@ -94,3 +95,37 @@ def test_a_disk_that_fills_during_the_work_is_one_line_after_the_results(
         "=out could not be written (No space left on device); the results are printed above"
     )
     assert any(result in printed.out for result in ("speed  123", "Elo", "over 1 episodes"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bench", "env", "pong", "--json", "out"],
+        [
+            "duel",
+            "random",
+            "scripted",
+            "--game",
+            "pong",
+            "--episodes",
+            "2",
+            "--frame-limit",
+            "60",
+            "--json",
+            "out",
+        ],
+    ],
+    ids=["a bench", "a duel"],
+)
+def test_results_are_written_although_the_reader_of_the_output_has_left(tmp_path, monkeypatch, arguments):
+    def leave(text):
+        raise BrokenPipeError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("parcade.bench.BENCHES", {"env": lambda flags: {"rows": [{"speed": 123}]}})
+    for module in ("parcade.cli", "parcade.files.outputs"):
+        monkeypatch.setattr(f"{module}.drop_output", lambda stream: None)
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout.write", leave)
+        assert main(arguments) == 0
+    assert json.loads((tmp_path / "out").read_text())

@@ -41,11 +41,13 @@ def bench(arguments: list[str]) -> int:
     flags = parse(BenchFlags, arguments[1:], prog=f"parcade bench {arguments[0]}")
     _check_files(flags.json, flags.plot)
     result = BENCHES[arguments[0]](flags)
-    print("\n\n".join(map(_columns, result["rows"])))
-    if flags.json:
-        with writes_output("json", flags.json):
-            Path(flags.json).write_text(json.dumps(result, indent=2) + "\n")
-    if flags.plot:
-        with writes_output("plot", flags.plot):
-            plot(result, Path(flags.plot))
+    try:  # a reader that closes the pipe ends the printing, so files come first
+        if flags.json:
+            with writes_output("json", flags.json):
+                Path(flags.json).write_text(json.dumps(result, indent=2) + "\n")
+        if flags.plot:
+            with writes_output("plot", flags.plot):
+                plot(result, Path(flags.plot))
+    finally:
+        print("\n\n".join(map(_columns, result["rows"])))
     return 130 if result.get("interrupted") else 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from parcade.errors import UsageError
-from parcade.files.outputs import check_output_file, writes_output
+from parcade.files.outputs import check_output_file, say_line, writes_output
 
 if TYPE_CHECKING:
     from parcade.duels.players import Player
@@ -121,20 +121,22 @@ def duel(arguments: list[str]) -> int:
     def report(matches: list[Match]) -> None:
         a, b = names[matches[0].player_a], names[matches[0].player_b]
         scores = " ".join(f"{m.score_a}:{m.score_b}{'' if m.finished else '*'}" for m in matches)
-        print(f"{a} (A) - {b} (B)  {scores}", flush=True)
+        say_line(f"{a} (A) - {b} (B)  {scores}")
 
     matches = tournament(game, players, flags.episodes, flags.seed, flags.frame_limit, report)
     rows = standings(names, matches)
-    _print_table(rows)
-    if not all(match.finished for match in matches):
-        print(f"* ended by --frame-limit {flags.frame_limit}")
-    if flags.json:
-        settings = {"game": game, "episodes": flags.episodes, "seed": flags.seed, "greedy": flags.greedy}
-        settings["frame_limit"] = flags.frame_limit
-        table = {**settings, "standings": rows, "matches": [_match_row(match, names) for match in matches]}
-        with writes_output("json", flags.json):
-            write_json(Path(flags.json), table)
-    if flags.record:
-        with writes_output("record", flags.record):
-            matches[0].recording.save(Path(flags.record))
+    settings = {"game": game, "episodes": flags.episodes, "seed": flags.seed, "greedy": flags.greedy}
+    settings["frame_limit"] = flags.frame_limit
+    table = {**settings, "standings": rows, "matches": [_match_row(match, names) for match in matches]}
+    try:  # a reader that closes the pipe ends the printing, so files come first
+        if flags.json:
+            with writes_output("json", flags.json):
+                write_json(Path(flags.json), table)
+        if flags.record:
+            with writes_output("record", flags.record):
+                matches[0].recording.save(Path(flags.record))
+    finally:
+        _print_table(rows)
+        if not all(match.finished for match in matches):
+            print(f"* ended by --frame-limit {flags.frame_limit}")
     return 0

@@ -136,7 +136,7 @@ def counts(text: str, flag: str) -> tuple[int, ...]:
 def scale(arguments: list[str]) -> int:
     """``parcade scale``."""
     from parcade.cluster import mpi
-    from parcade.files.outputs import writes_output
+    from parcade.files.outputs import say_line, writes_output
     from parcade.files.run_directory import write_json
     from parcade.flags import parse, split_flags
     from parcade.scale.study import check, study
@@ -166,9 +166,7 @@ def scale(arguments: list[str]) -> int:
             write_json(file, to_json(result))
 
     try:
-        result = study(
-            plan, job, folder, command=command, say=lambda line: print(line, flush=True), keep=keep
-        )
+        result = study(plan, job, folder, command=command, say=say_line, keep=keep)
     except (KeyboardInterrupt, RuntimeError, UsageError) as error:
         if file.is_file() and file.stat().st_mtime >= started:
             print(f"complete repeats are kept; report on them with: parcade scale --read {file}")

@@ -73,7 +73,7 @@ def suite(arguments: list[str]) -> int:
 
 def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
     from parcade.files.locks import locked
-    from parcade.files.outputs import make_folders
+    from parcade.files.outputs import make_folders, say_line
     from parcade.machine.facts import cores_at_once
     from parcade.suite.games import games_of
     from parcade.suite.jobs import run_cells
@@ -109,7 +109,7 @@ def _run(flags: SuiteFlags, training: tuple[str, ...]) -> int:
                 folder,
                 read_plan(folder),
                 at_once=flags.jobs or cores_at_once(),
-                say=lambda line: print(line, flush=True),
+                say=say_line,
             )
     except KeyboardInterrupt:
         print(f"stopped; the same command continues the suite in {folder}")
@@ -127,7 +127,7 @@ def _folder(flags: SuiteFlags) -> Path:
 
 
 def _report(flags: SuiteFlags, failed: dict) -> int:
-    """Write and print the report; return 1 if a cell has failed."""
+    """Write the report and print it: last, since the reader may have left. Return 1 if a cell has failed."""
     from parcade.report.page import to_text, write_page
     from parcade.suite.plan import read_plan
     from parcade.suite.scores import read_others, results_of, scores_of, write_csv
@@ -144,7 +144,10 @@ def _report(flags: SuiteFlags, failed: dict) -> int:
             folder, plan, results, failed, scores=scores, others=others, price=flags.price,
             images=draw(folder, plan, results, scores, others),
         )  # fmt: skip
+    try:
+        with report_in(folder):
+            write_page(page, folder)
+    finally:
         print(to_text(page))
-        write_page(page, folder)
     print(f"report: {folder / 'report.html'}, {folder / 'report.md'}; scores: {folder / 'scores.csv'}")
     return 1 if failed else 0

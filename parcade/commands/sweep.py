@@ -137,13 +137,14 @@ def _plan(flags: SweepFlags, training: list[str]) -> SweepPlan:
 
 def _run(flags: SweepFlags, plan: SweepPlan) -> int:
     from parcade.envs.games import file_word
+    from parcade.files.outputs import say_line
     from parcade.sweep.sweeping import Room, run_sweep
 
     config = plan.config
     folder = Path(flags.dir or f"sweeps/{file_word(config.game)}-{config.run.algorithm}")
     room = Room(flags.address, flags.concurrent, flags.gpus if config.run.device == "cuda" else 0.0)
     try:
-        run_sweep(folder, plan, room, lambda line: print(line, flush=True))
+        run_sweep(folder, plan, room, say_line)
     except KeyboardInterrupt:
         print(f"stopped; the same command continues the sweep in {folder}")
         raise
@@ -151,7 +152,7 @@ def _run(flags: SweepFlags, plan: SweepPlan) -> int:
 
 
 def _report(folder: Path) -> int:
-    """Write and print the report; return 1 if a trial has failed."""
+    """Write the report and print it: last, since the reader may have left. Return 1 if a trial has failed."""
     from parcade.report.page import to_text, write_page
     from parcade.sweep.plan import read_sweep
     from parcade.sweep.sweep_page import sweep_page, write_csv
@@ -164,7 +165,10 @@ def _report(folder: Path) -> int:
     with report_in(folder):
         write_csv(folder, plan, trials)
         page = sweep_page(folder, plan, trials, confirmed, images=draw(folder, plan, trials))
+    try:
+        with report_in(folder):
+            write_page(page, folder)
+    finally:
         print(to_text(page))
-        write_page(page, folder)
     print(f"report: {folder / 'report.html'}, {folder / 'report.md'}; trials: {folder / 'trials.csv'}")
     return 1 if any(trial.state == "failed" for trial in [*trials, *confirmed]) else 0

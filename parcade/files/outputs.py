@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,19 @@ def drop_output(stream: TextIO) -> None:
     """Discard what remains in a stream's buffer and all later output, so that no flush of it fails."""
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def say_line(line: str, stream: TextIO | None = None, what: str = "the work") -> None:
+    """Print a line of progress, to stdout by default. If the reader has left or the disk is full, say so on
+    stderr, and that ``what`` goes on; later output is discarded.
+    """
+    stream = stream or sys.stdout
+    try:
+        print(line, file=stream, flush=True)
+    except OSError as error:
+        drop_output(stream)
+        with contextlib.suppress(OSError):
+            print(f"parcade: output cannot be written ({error.strerror}); {what} goes on", file=sys.stderr)
 
 
 def why_not_writable(path: Path) -> str | None:

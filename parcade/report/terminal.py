@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections import deque
 from typing import Any, TextIO
 
-from parcade.files.outputs import drop_output
+from parcade.files.outputs import say_line
 from parcade.machine.timing import DEVICE_KINDS, SCOPES
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -104,14 +103,7 @@ class PlainView:
 
     def say(self, line: str) -> None:
         """Show a message between reports. If the reader has left or the disk is full, the run goes on."""
-        try:
-            print(line, file=self.stream, flush=True)
-        except OSError as error:
-            drop_output(self.stream)
-            with contextlib.suppress(OSError):
-                print(
-                    f"parcade: output cannot be written ({error.strerror}); the run goes on", file=sys.stderr
-                )
+        say_line(line, self.stream, "the run")
 
     def update(self, metrics: dict[str, Any]) -> None:
         """Add a report to the trend and show it."""

@@ -270,6 +270,16 @@ def test_a_full_disk_is_one_line_before_anything_starts(tmp_path, monkeypatch, c
     assert message in capsys.readouterr().err
 
 
+def test_a_suite_trains_and_reports_although_nobody_takes_its_output(tmp_path):
+    command = [sys.executable, "-m", "parcade", "suite", "tiny_catch", "--dir", str(tmp_path), "--seeds", "1"]
+    command += ["--budget", "64-frames", "--", *SMALL]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100)
+    reason = "parcade: output cannot be written (No space left on device); the work goes on\n"
+    assert (done.returncode, done.stderr) == (0, reason)
+    assert is_trained(tmp_path, Cell("tiny_catch", 0)) and (tmp_path / "report.md").exists()
+
+
 def test_an_evaluation_protocol_scores_the_final_policy(suite):
     plan = Plan(("tiny_catch",), (0,), "ppo", "3k-frames", "null-op", tuple(SMALL))
     cell = Cell("tiny_catch", 0)
