@@ -131,6 +131,10 @@ def _plan(flags: SweepFlags, training: list[str]) -> SweepPlan:
         confirm=flags.confirm,
         confirm_seeds=flags.confirm_seeds,
     )
+    if flags.gpus != SweepFlags.gpus and plan.config.run.device != "cuda":
+        raise UsageError(
+            f"gpus={flags.gpus:g} is for trainings with --device cuda; add that, or leave it out"
+        )
     plan.check(on_this_machine=not flags.address)
     return plan
 
