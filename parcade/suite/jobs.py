@@ -152,6 +152,20 @@ def _settle(
         _say_score(folder, plan, job.cell, say)
     elif code == 0 and following != job.command:
         waiting.appendleft(job.cell)
+    elif code == 0:
+        failed[job.cell] = _why_not_forward(folder, job)
+        say(f"{job.cell.name}: {failed[job.cell]}")
     else:
         failed[job.cell] = job.process.last_line()
         say(f"{job.cell.name}: failed with exit code {code}: {failed[job.cell]}")
+
+
+def _why_not_forward(folder: Path, job: _Active) -> str:
+    """Return why a process without an error has left its cell where it was."""
+    if job.command[0] == "eval":
+        result = run_of(folder, job.cell) / "result.json"
+        return (
+            "its newest checkpoint is damaged, and the score would be that of an earlier policy; delete "
+            f"{result}, and the same command trains the end again"
+        )
+    return "it was stopped before its end; the same command continues it"

@@ -398,6 +398,28 @@ def test_a_cell_goes_on_from_the_checkpoint_that_its_last_training_saves_meanwhi
     assert all(complete_checkpoints(jobs.run_of(tmp_path, cell)) for cell in plan.cells)
 
 
+@pytest.mark.parametrize(
+    ("is_trained", "reason"),
+    [
+        (True, "its newest checkpoint is damaged, and the score would be"),
+        (False, "it was stopped before its end"),
+    ],
+)
+def test_a_cell_that_gets_no_further_without_an_error_says_why(
+    suite, tmp_path, monkeypatch, capsys, is_trained, reason
+):
+    shutil.copytree(suite / "runs", tmp_path / "runs", ignore=shutil.ignore_patterns("eval-*.json"))
+    plan = Plan(("tiny_catch",), (0,), "ppo", "3k-frames", "null-op", tuple(SMALL))
+    run = jobs.run_of(tmp_path, plan.cells[0])
+    if is_trained:  # as an evaluation of the checkpoint before leaves it
+        write_json(run / "eval-null-op.json", {"score_mean": 0.5, "trained_frames": 1})
+    else:
+        (run / "result.json").unlink()
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: SimpleNamespace(poll=lambda: 0, returncode=0))
+    (failed,) = jobs.run_cells(tmp_path, plan, at_once=1, say=print).values()
+    assert failed.startswith(reason) and f"tiny_catch-s0: {reason}" in capsys.readouterr().out
+
+
 def wait_for(is_there, what, seconds=100):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
