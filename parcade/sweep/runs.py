@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from parcade.cluster.attached_process import AttachedProcess, CannotStart, end_all, wait_until_free
-from parcade.files.run_directory import complete_checkpoints, is_finished
+from parcade.config import load_config
+from parcade.envs.games import module_of
+from parcade.errors import UsageError
+from parcade.files.run_directory import claim_directory, complete_checkpoints, is_finished
 from parcade.sweep.objective import CHECKS, Budget, Objective
+from parcade.training_flags import parse_training
 
 POLL_SECONDS = 0.1
+SETTINGS = ("game", "env", "hyper", "topology")
+"""Parts of a config that must be those of a trial's own for a run to be the trial's."""
 
 
 class Training(NamedTuple):
@@ -26,6 +32,23 @@ class Training(NamedTuple):
     start: list[str]
     resume: list[str]
     directory: str
+
+
+def set_aside_others(run: Path, start: list[str]) -> None:
+    """Rename the directory of a run with other settings than those of ``start``, to ``.other``.
+
+    A deleted file of a trial leaves such runs to a new trial of its number, which a search may give other
+    settings. Errors: OSError.
+    """
+    if not run.is_dir():
+        return
+    config = parse_training(start[1:])
+    try:
+        found = load_config(run, config.game if module_of(config.game) else "")
+    except UsageError:  # none, or a damaged one
+        found = None
+    if found is None or any(getattr(found, name) != getattr(config, name) for name in SETTINGS):
+        run.rename(claim_directory(run.with_name(f"{run.name}.other")))
 
 
 class Failed(Exception):

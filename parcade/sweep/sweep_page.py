@@ -105,7 +105,9 @@ def _confirmations(
         by_seed = {
             again.seeds[0]: again.value
             for again in confirmed
-            if again.number == trial.number and again.state == "finished" and again.value is not None
+            if (again.number, again.settings) == (trial.number, trial.settings)
+            and again.state == "finished"
+            and again.value is not None
         }
         if by_seed:
             found.append((trial, statistics.fmean(by_seed.values()), by_seed))

@@ -79,9 +79,10 @@ def _to_confirm(folder: Path, plan: SweepPlan) -> list[Trial]:
     """Return the best trials with each of the fresh seeds, without those that are over."""
     finished = [trial for trial in read_trials(folder, "trials") if trial.state == "finished"]
     best = best_first(finished, plan.goal)[: plan.confirm]
-    over = {(trial.number, trial.seeds) for trial in read_trials(folder, "confirmations") if trial.is_over}
+    known = [trial for trial in read_trials(folder, "confirmations") if trial.is_over]
+    over = [(trial.number, trial.seeds, trial.settings) for trial in known]
     again = [Trial(each.number, each.settings, (seed,)) for each in best for seed in plan.fresh_seeds]
-    return [trial for trial in again if (trial.number, trial.seeds) not in over]
+    return [trial for trial in again if (trial.number, trial.seeds, trial.settings) not in over]
 
 
 def _check_a_node_fits(per_trial: dict[str, float]) -> int:

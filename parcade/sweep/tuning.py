@@ -23,7 +23,7 @@ from ray.tune.search import Searcher
 from parcade.errors import UsageError
 from parcade.sweep.objective import CHECKS, Budget, Objective
 from parcade.sweep.plan import SweepPlan
-from parcade.sweep.runs import Failed, Training, TrialRuns
+from parcade.sweep.runs import Failed, Training, TrialRuns, set_aside_others
 from parcade.sweep.search import Search
 from parcade.sweep.trials import Stage, Trial, run_of, write_trial
 
@@ -112,7 +112,18 @@ class Ledger(Searcher):
         except UsageError as error:  # raised in Tune, it would be a traceback
             self.failure = error
 
+    def _make_room(self, trial: Trial) -> None:
+        for seed in trial.seeds:
+            run = run_of(self._folder, trial, seed).absolute()
+            try:
+                set_aside_others(run, self._plan.training_of(trial.settings, seed, run))
+            except OSError as error:
+                self.failure = UsageError(
+                    f"{run} is a run of other settings and cannot be renamed ({error.strerror}); delete it"
+                )
+
     def suggest(self, trial_id: str) -> dict[str, Any] | str:
+        is_new = self._stage == "confirmations" or not self._waiting
         if self._waiting:
             trial = self._waiting.popleft()
         elif self._numbers:
@@ -120,8 +131,11 @@ class Ledger(Searcher):
             trial = Trial(number, self._search.propose(number), self._plan.seeds)
         else:
             return Searcher.FINISHED
+        if is_new:
+            self._make_room(trial)
         trial.state, trial.values, trial.reason = "started", [], ""
-        self._write(trial)
+        if self.failure is None:
+            self._write(trial)
         if self.failure is not None:
             return Searcher.FINISHED
         self._active[trial_id] = trial

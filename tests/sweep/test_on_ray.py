@@ -137,8 +137,11 @@ def test_a_sweep_stops_when_the_file_of_a_trial_cannot_be_written(tmp_path):
         plan, tmp_path, "trials", [], search=make_search(plan, []), numbers=[0, 1],
         is_stopping=lambda: False, say=said.append,
     )  # fmt: skip
-    (tmp_path / "trials").mkdir()
+    others = tmp_path / "runs" / "t0000-s0"  # as a deleted file of a trial leaves it
+    for directory in (tmp_path / "trials", others):
+        directory.mkdir(parents=True)
     assert ledger.suggest("a")["trainings"] and not ledger.is_stopping()
+    assert not others.exists() and others.with_name("t0000-s0.other").exists()
     shutil.rmtree(tmp_path / "trials")
     assert ledger.suggest("b") == Searcher.FINISHED and ledger.is_stopping() and len(said) == 1
     assert "0001.json cannot be written (No such file or directory); free some space" in str(ledger.failure)

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 
 from parcade.cli import main
+from parcade.config import to_json
 from parcade.errors import UsageError
 from parcade.files.outputs import make_folders
 from parcade.files.run_directory import read_json, write_json
 from parcade.sweep import sweeping
 from parcade.sweep.objective import CHECKS, Budget, Objective
 from parcade.sweep.plan import FOLDERS, SweepPlan, open_sweep, read_sweep
-from parcade.sweep.runs import Failed, Training, TrialRuns
+from parcade.sweep.runs import Failed, Training, TrialRuns, set_aside_others
 from parcade.sweep.sweep_page import importances_of
 from parcade.sweep.trials import Trial, best_first, efficient_trials, read_trials, run_of, write_trial
+from parcade.training_flags import parse_training
 
 SMALL = ("--num-envs", "4", "--unroll-length", "8", "--hidden", "16")
 PLAN = SweepPlan(
@@ -70,7 +72,8 @@ def folder(tmp_path):
         run.mkdir(parents=True)
         write_json(run / "result.json", result(float(number), 10.0 - (number == 3)))
     for number, seed, value in ((4, 1, 3.0), (4, 2, 4.0), (5, 1, 2.0)):
-        write_trial(tmp_path, "confirmations", trial(number, value=value, seeds=(seed,)))
+        again = trial(number, value=value, rate=1e-4 * 2**number, seeds=(seed,))
+        write_trial(tmp_path, "confirmations", again)
     return tmp_path
 
 
@@ -103,7 +106,7 @@ def test_trials_are_ordered_by_state_then_value_then_progress(folder):
 
 def test_a_setting_whose_fresh_seeds_failed_is_not_the_best(folder):
     """However good the others are: a mean of survivors is no mean of its seeds."""
-    write_trial(folder, "confirmations", trial(5, value=9.0, seeds=(1,)))
+    write_trial(folder, "confirmations", trial(5, value=9.0, rate=1e-4 * 2**5, seeds=(1,)))
     failed = dataclasses.replace(trial(5, checks=0, state="failed", seeds=(2,)), reason="exit code 1")
     write_trial(folder, "confirmations", failed)
     main(["sweep", "--report-only", str(folder)])
@@ -119,6 +122,17 @@ def test_a_setting_whose_fresh_seeds_failed_is_not_the_best(folder):
     main(["sweep", "--report-only", str(folder)])
     text = (folder / "report.md").read_text()
     assert "so none is recommended" in text and "Train with the best settings" not in text
+
+
+def test_a_confirmation_of_other_settings_is_not_that_of_a_trial_of_its_number(folder):
+    plan = dataclasses.replace(PLAN, confirm=2)
+    left = [(5, (2,))]  # of trials 5 and 4, with seeds 1 and 2
+    assert [(each.number, each.seeds) for each in sweeping._to_confirm(folder, plan)] == left
+    write_trial(folder, "trials", trial(5, value=5.0, rate=2e-3))  # its file was deleted meanwhile
+    left = [(5, (1,)), (5, (2,))]
+    assert [(each.number, each.seeds) for each in sweeping._to_confirm(folder, plan)] == left
+    main(["sweep", "--report-only", str(folder)])
+    assert "| 5 | 5 | 2 | 1: 2 |" not in (folder / "report.md").read_text()
 
 
 def test_more_fresh_seeds_than_the_last_command_names_recommend_a_setting_too(folder):
@@ -227,6 +241,23 @@ def test_a_stopped_trial_is_resumed_and_a_finished_one_is_only_read(tmp_path):
     assert result["finished_by"] == "total_frames" and result["score_mean"] == values[-1]
     unable = job._replace(start=["train", "nothing"], resume=["train", "nothing"])
     assert all_values(TrialRuns([unable], budget, Objective()))[-1] == values[-1]
+
+
+def test_a_run_of_other_settings_is_not_taken_for_that_of_a_new_trial(tmp_path):
+    """A search may give new settings to the number of a trial whose file was deleted."""
+    run = tmp_path / "t0000-s0"
+    old, new = (PLAN.training_of({"learning_rate": rate, "epochs": 1}, 0, run) for rate in (1e-3, 2e-3))
+    set_aside_others(run, old)  # nothing is there
+    for start, kept in ((old, True), (new, False)):
+        if not run.exists():
+            run.mkdir()
+        write_json(run / "config.json", to_json(parse_training(old[1:])))
+        set_aside_others(run, start)
+        assert run.exists() == kept
+    assert [path.name for path in tmp_path.iterdir()] == ["t0000-s0.other"]
+    run.mkdir()  # of a start that was killed before it wrote a config
+    set_aside_others(run, new)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t0000-s0.other", "t0000-s0.other-2"]
 
 
 def test_a_finished_trial_has_the_mean_of_its_seeds_at_every_check(tmp_path):
