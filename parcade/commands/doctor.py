@@ -57,11 +57,16 @@ def planned(words: list[str]) -> TrainConfig:
 
 
 def _config_of(run: Path) -> TrainConfig:
-    """Return the config of a run with another game: its own, which may be a module, changes nothing here."""
+    """Return the config of a run, with pong in place of a task that may need a module: nothing here needs it.
+
+    An Atari game keeps its name, because others may not have its mode.
+    """
     from parcade.config import from_json
+    from parcade.envs.games import is_atari
     from parcade.files.run_directory import read_json
 
-    return from_json({**read_json(run / "config.json"), "game": "pong"})
+    data = read_json(run / "config.json")
+    return from_json(data if is_atari(str(data.get("game"))) else {**data, "game": "pong"})
 
 
 def _plan(flags: DoctorFlags, words: list[str], num_running: int) -> PlannedRun:

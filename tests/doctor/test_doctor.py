@@ -159,6 +159,18 @@ def test_a_current_run_is_examined_with_its_own_plan(tmp_path, capsys, monkeypat
 
 
 @pytest.mark.quick
+def test_a_current_run_is_examined_in_a_mode_that_other_games_lack(tmp_path, monkeypatch):
+    write_json(tmp_path / "config.json", to_json(parse_training(["breakout", "--mode", "8"])))
+    seen = []
+    monkeypatch.setattr("parcade.doctor.running.look_at_run", lambda run, seconds: [])
+    monkeypatch.setattr(
+        "parcade.doctor.facts.all_facts", lambda plan: seen.append(plan) or facts.quick_facts()
+    )
+    main(["doctor", "--run", str(tmp_path), "--json"])
+    assert [plan.engine for plan in seen] == ["local"]
+
+
+@pytest.mark.quick
 def test_a_current_fit_is_examined_without_a_config_and_needs_no_mpi(tmp_path, monkeypatch, capsys):
     seen = []
     without_mpi = dataclasses.replace(facts.quick_facts(), mpi_library=None, mpi_launcher=None)
