@@ -77,6 +77,23 @@ def test_a_frozen_layer_stays_as_it_is():
     assert changed == [False, False, True, True]
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize("version", ["2.1", 3])
+def test_a_module_keeps_a_version_of_its_own(version):
+    module = nn.Linear(4, 2)
+    module.version = version
+    fit(
+        module,
+        TensorDataset(torch.randn(64, 4), torch.randint(0, 2, (64,))),
+        F.cross_entropy,
+        FitConfig(epochs=1, batch_size=16),
+        exchange=connect("local"),
+        optimizer=lambda p: torch.optim.SGD(p, 0.1),
+        say=lambda line: None,
+    )
+    assert module.version == version
+
+
 def launcher(name, ranks):
     """The command prefix that starts this many ranks of a Python program."""
     if name == "mpi":

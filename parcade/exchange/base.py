@@ -15,7 +15,7 @@ from parcade.files.state import part_of
 from parcade.machine.facts import usable_cores
 from parcade.machine.timing import Timer
 from parcade.model.parameters import FlatParameters, check_finite, tensors_of
-from parcade.model.policy import RunningStatistics
+from parcade.model.policy import Policy, RunningStatistics
 
 OptimizerFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]
@@ -118,7 +118,7 @@ class Exchange:
             grad.mul_((self.max_grad_norm / (grad.norm() + 1e-6)).clamp(max=1.0))
         self.optimizer.step()
         grad.zero_()
-        if hasattr(self.policy, "version"):  # modules other than policies have no version
+        if isinstance(self.policy, Policy):  # another module's attribute of this name is its own
             self.policy.version += 1
 
     def _kept(self, figures: dict[str, Tensor]) -> dict[str, Tensor]:
