@@ -126,7 +126,7 @@ class Exchange:
 
         One call of torch, because each call costs the host as much as launching the whole update.
         """
-        if not self.capture.is_on:
+        if not self.capture.is_on or not figures:
             return figures
         return dict(zip(figures, torch._foreach_clone(list(figures.values())), strict=True))
 

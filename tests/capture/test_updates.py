@@ -118,3 +118,14 @@ def test_a_loss_that_reads_a_value_is_found_out():
     with pytest.raises(CaptureError, match="reads a value"):
         for _ in range(3):
             exchange.minimize(loss, torch.ones(3, 2))
+
+
+@pytest.mark.quick
+def test_a_loss_need_not_report_anything():
+    exchange = LocalExchange(Timer())
+    policy = torch.nn.Linear(2, 1)
+    exchange.attach(policy, lambda parameters: torch.optim.Adam(parameters, 1e-2), None, StandInGraphs())
+    figures = [
+        exchange.minimize(lambda x: (policy(x).square().mean(), {}), torch.ones(3, 2)) for _ in range(3)
+    ]
+    assert figures == [{}, {}, {}] and exchange.updates == 3
