@@ -35,9 +35,7 @@ def make_replay_source(
     """
     hyper = config.hyper
     block = max(hyper.unroll_length, FILL_STEPS)
-    replay = make_replay(
-        config, hyper.replay_capacity // count, len(group), block=block, shares_here=shares_here
-    )
+    replay = make_replay(config, count, len(group), block=block, shares_here=shares_here)
     key = np.random.SeedSequence([config.run.seed, 2**33 + index]).generate_state(1, np.uint64)[0]
     return ReplaySource(
         group,
@@ -52,16 +50,19 @@ def make_replay_source(
 
 
 def make_replay(
-    config: TrainConfig, capacity: int, num_lanes: int, *, block: int, shares_here: int
+    config: TrainConfig, count: int, num_lanes: int, *, block: int, shares_here: int
 ) -> Replay | DeviceReplay:
-    """Make an empty replay for the observations of the config's game, on the run's device.
+    """Make one of ``count`` empty replays that have the config's capacity together, on the run's device.
 
     Args:
+        num_lanes: number of environments whose steps this replay stores.
         block: number of steps stored at once.
         shares_here: number of replays of this size that share this host's memory.
 
     Errors: UsageError when the replay is too small for its blocks, or memory is too small for the replays.
     """
+    total = config.hyper.replay_capacity
+    capacity = total // count
     env = make_vec(config.game, 1, config.run.backend, settings=config.env)
     space = env.single_observation_space
     env.close()
@@ -75,12 +76,13 @@ def make_replay(
         else Replay.bytes_per_transition(*what, spilled=bool(spill))
     )
     there = free_device_memory(config.run.device) // (1 if on_device else shares_here)
-    check_memory(capacity, bytes_each, there)
+    check_memory(total, bytes_each, there, count)
     least = 2 * block * settings.frame_stack * num_lanes
+    of = f", in each of {count} replays," if count > 1 else ""
     if capacity < least:
         raise UsageError(
-            f"replay_capacity of {capacity:,} is too small for {num_lanes} environments "
-            f"that store {block} steps at once; use {least:,} or more"
+            f"replay_capacity of {total:,} is too small for {num_lanes} environments{of} "
+            f"that store {block} steps at once; use {least * count:,} or more"
         )
     try:
         if on_device:
@@ -92,7 +94,8 @@ def make_replay(
             f"replay_spill={config.hyper.replay_spill}: {error.strerror}; use another directory"
         ) from error
     except ValueError as error:
-        raise UsageError(f"replay_{error}; use a larger --replay-capacity") from error
+        what = f"replay_capacity={total:,} for {count} replays: " if count > 1 else "replay_"
+        raise UsageError(f"{what}{error}; use a larger --replay-capacity") from error
 
 
 def replay_settings(config: TrainConfig, capacity: int) -> ReplaySettings:
@@ -128,12 +131,17 @@ def shares_on_a_host(config: TrainConfig, count: int) -> int:
     return count if config.run.engine != "ray" or not config.topology.address else 1
 
 
-def check_memory(capacity: int, bytes_per_transition: int, there: int) -> None:
-    """Refuse a replay that does not fit into ``there`` bytes of free memory. Errors: UsageError."""
-    needed = capacity * bytes_per_transition
+def check_memory(capacity: int, bytes_per_transition: int, there: int, count: int = 1) -> None:
+    """Refuse replays that do not fit into memory. Errors: UsageError.
+
+    ``count`` replays have ``capacity`` entries together, and each of them ``there`` bytes of free memory.
+    """
+    needed = capacity // count * bytes_per_transition
     if needed > there:
+        shared, each = (f" in {count} replays", " for each") if count > 1 else ("", "")
         raise UsageError(
-            f"replay_capacity={capacity:,} needs {needed / 2**30:.1f} GiB ({bytes_per_transition:,} bytes "
-            f"per transition), but {there / 2**30:.1f} GiB of memory are free; "
-            f"use {there * 9 // 10 // bytes_per_transition:,} or fewer"
+            f"replay_capacity={capacity:,}{shared} needs {needed / 2**30:.1f} GiB{each} "
+            f"({bytes_per_transition:,} bytes per transition), but {there / 2**30:.1f} GiB of memory are "
+            f"free{each}; "
+            f"use {there * 9 // 10 // bytes_per_transition * count:,} or fewer"
         )

@@ -47,13 +47,8 @@ class ReplayShard(Restartable):
         self.size = size
         self.slots = len(range(index, parsed.topology.num_actors, count))
         shares_here = shares_on_a_host(parsed, count)
-        self.replay = make_replay(
-            parsed,
-            hyper.replay_capacity // count,
-            self.slots * size,
-            block=hyper.unroll_length,
-            shares_here=shares_here,
-        )
+        lanes = self.slots * size
+        self.replay = make_replay(parsed, count, lanes, block=hyper.unroll_length, shares_here=shares_here)
         self.batch_size = hyper.batch_size
         self.saves_replay = hyper.save_replay
         self.steps = 0

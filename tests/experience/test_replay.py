@@ -281,11 +281,11 @@ def test_a_replay_too_small_for_its_environments_is_refused():
 @pytest.mark.parametrize("stack", [1, 4])
 def test_stacks_of_ram_are_put_together_from_single_ones(stack):
     env = EnvSettings(observations="ram", frame_stack=stack, frame_limit=60)
-    config = TrainConfig("pong", RunConfig(algorithm="dqn"), env, DQNConfig(num_envs=2))
+    config = TrainConfig("pong", RunConfig(algorithm="dqn"), env, DQNConfig(num_envs=2, replay_capacity=400))
     group = make_group(config, 0, 2, num_threads=1, timer=Timer())
     policy = make_policy(config)
     group.start(policy)
-    replay = make_replay(config, 400, 2, block=16, shares_here=1)
+    replay = make_replay(config, 1, 2, block=16, shares_here=1)
     assert replay.frame_shape == (128,) and replay.settings.frame_stack == stack
     seen = set()
     for _ in range(10):

@@ -93,6 +93,11 @@ def test_a_replay_larger_than_memory_is_refused():
     ):
         check_memory(10**12, 7116, 2**34)
     check_memory(1000, 7116, 2**34)
+    with pytest.raises(
+        UsageError, match=r"replay_capacity=4,000 in 4 replays .* for each; use 3,596 or fewer"
+    ):
+        check_memory(4000, 2**20, 1000 * 2**20 - 1, 4)
+    check_memory(4000, 2**20, 1000 * 2**20, 4)
 
 
 def test_flags_of_a_topology_are_unknown_to_an_algorithm_without_one(capsys):

@@ -210,7 +210,7 @@ def test_a_cluster_of_its_own_lets_parts_come_as_they_like_and_a_joined_one_does
 def test_a_part_that_cannot_be_made_says_why_at_once(begin):
     from parcade.errors import UsageError
 
-    with pytest.raises(UsageError, match=r"replay-\d cannot start: replay_capacity of 150 is too small for"):
+    with pytest.raises(UsageError, match=r"replay-\d cannot start: replay_capacity of 300 is too small for"):
         begin("apex", more_hyper={"replay_capacity": 300, "unroll_length": 64})
 
 
