@@ -108,15 +108,23 @@ class Reinforce(Algorithm):
         return (returns - mean) / deviation.clamp(min=1e-6)
 
     def _check_signal(self, batch: Batch, advantages: Tensor, exchange: Exchange) -> None:
-        """Refuse settings under which equal rewards of all steps cancel. Collective. Errors: UsageError."""
-        scored = bool((batch.rewards * batch.mask != 0).any())
-        differs = bool((advantages * batch.mask != 0).any())
-        any_scored, any_differs = exchange.maximum(np.array([float(scored), float(differs)]))
-        if any_scored and not any_differs:
+        """Refuse settings under which equal returns of all steps cancel. Collective. Errors: UsageError."""
+        scored = batch.rewards != 0
+        found = [scored & batch.mask, ~scored & batch.mask, (advantages != 0) & batch.mask]
+        any_scored, any_unscored, any_differs = exchange.maximum(np.array([float(x.any()) for x in found]))
+        if any_differs or not any_scored:
+            return
+        if not any_unscored:
             raise UsageError(
                 "all standardised returns are equal, so nothing can be learned: the game rewards every step, "
                 "and returns end at each reward; use --no-reset-at-points --standardize-over batch"
             )
+        if self.config.standardize_over == "game":
+            raise UsageError(
+                "the steps of every episode have equal returns, so nothing can be learned: standardised over "
+                "the episode, they are 0; use --standardize-over batch"
+            )
+        # Standardised over the batch, returns are equal by chance, e.g. if every point was lost.
 
     def _chunks(self, batch: Batch, advantages: Tensor):
         """Yield observations, actions and advantages of real steps, in chunks ``[1, n, ...]`` on device."""

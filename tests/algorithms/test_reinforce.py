@@ -43,6 +43,21 @@ def test_a_reward_at_every_step_cancels_and_is_refused_with_what_helps():
     algorithm.update(batch, exchange, 0.0)
 
 
+def test_equal_returns_within_every_episode_are_refused_only_if_each_is_standardised_alone():
+    batch = games_batch()
+    batch.rewards[:4] = 0.0  # a single point at the end of each episode
+    batch.rewards[2, 1] = -1.0
+    for reset_at_points in (True, False):
+        refused, exchange = make(gamma=1.0, reset_at_points=reset_at_points)
+        exchange.attach(refused.policy, refused.optimizer(), None)
+        with pytest.raises(UsageError, match="steps of every episode have equal returns.*use --standardize"):
+            refused.update(batch, exchange, 0.0)
+    # Every point was lost: another batch may hold a point that was won.
+    by_chance, exchange = make(gamma=1.0, standardize_over="batch")
+    exchange.attach(by_chance.policy, by_chance.optimizer(), None)
+    assert float(by_chance.update(batch, exchange, 0.0)["loss/policy"]) == 0.0
+
+
 def games_batch():
     """Two episodes of 5 and 3 steps with points in between, padded to 5."""
     batch = empty_batch(5, 2, (3,), torch.float32)
