@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 import parcade
 from parcade.algorithms.a2c import A2C, A2CConfig
 from parcade.algorithms.base import AlgorithmConfig
-from parcade.algorithms.dqn import DQN
+from parcade.algorithms.dqn import DQN, DQNConfig
 from parcade.algorithms.table import register_algorithm
 from parcade.cluster import ranks
 from parcade.envs.backends import register_backend
@@ -230,6 +230,11 @@ def test_a_reset_of_all_keeps_the_episodes_that_have_started():
             "A2CConfig has no batch_size, replay_capacity, replay_spill, save_replay, learning_starts",
         ),
         (register_algorithm, ("yy", int, A2CConfig), "the source_kind of algorithm 'yy' is None; expected"),
+        (
+            register_algorithm,
+            ("yy", type("Continuous", (DQN,), {"continuous": True}), DQNConfig),
+            "algorithm 'yy' is continuous, but learns from source_kind 'replay' with head 'q'",
+        ),
         (register_algorithm, ("", A2C, A2CConfig), "algorithm name '': expected text"),
     ],
 )

@@ -102,7 +102,8 @@ def register_algorithm(
     """Add an algorithm, for ``parcade train --algorithm NAME``; the fields of ``config`` become its flags.
 
     Errors: UsageError for a name that is in use, an engine that only algorithms with parts run on, an unknown
-    ``source_kind`` or ``head``, or a config without the fields of its experience source.
+    ``source_kind`` or ``head``, one that does not take the continuous actions that the algorithm declares, or
+    a config without the fields of its experience source.
     """
     check_registered("algorithm", name, make)
     if not (isinstance(config, type) and issubclass(config, AlgorithmConfig)):
@@ -125,6 +126,11 @@ def _check_parts(name: str, make: type[Algorithm], config: type[AlgorithmConfig]
             raise UsageError(
                 f"the {attribute} of algorithm {name!r} is {value!r}; expected one of {', '.join(known)}"
             )
+    if getattr(make, "continuous", False) and (make.head == "q" or make.source_kind == "replay"):
+        raise UsageError(
+            f"algorithm {name!r} is continuous, but learns from source_kind {make.source_kind!r} with head "
+            f"{make.head!r}; Q values and replays are of discrete actions only: leave continuous at False"
+        )
     fields = {field.name for field in dataclasses.fields(config)}
     missing = [field for field in FIELDS_OF_SOURCES[make.source_kind] if field not in fields]
     if missing:
