@@ -62,7 +62,8 @@ class NetworkConfig:
     lstm: Annotated[int, Range(0, WIDEST_LAYER)] = 0
     """Width of an LSTM between network and heads; 0 disables it."""
     normalize_input: bool = True
-    """Subtract a running mean from every pixel and divide by a running standard deviation."""
+    """Subtract a running mean from every pixel and divide by a running standard deviation; without effect on
+    karpathy_mlp."""
     input_clip: Positive = 5.0
     """Clip normalised inputs to plus or minus this value."""
 
