@@ -416,9 +416,12 @@ def _share_buffers(module: nn.Module, exchange: Exchange) -> None:
 def _write_results(run: Path, module: nn.Module, config: FitConfig, exchange: Exchange, done: Fit) -> None:
     import safetensors.torch
 
-    from parcade.model.parameters import state_tensors
+    from parcade.model.parameters import contiguous_copy
 
-    safetensors.torch.save_file(state_tensors(module), run / "module.safetensors")
+    # An extra state (torch's get_extra_state) may be any object; the file holds tensors only.
+    state = {name: each for name, each in module.state_dict().items() if isinstance(each, Tensor)}
+    tensors = {name: contiguous_copy(tensor) for name, tensor in state.items()}
+    safetensors.torch.save_file(tensors, run / "module.safetensors")
     result = {
         "epochs": done.epochs,
         "updates": done.updates,

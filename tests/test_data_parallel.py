@@ -259,6 +259,32 @@ def test_whatever_an_evaluation_returns_the_module_is_saved(figures, recorded, t
     assert (tmp_path / "run" / "module.safetensors").exists()
 
 
+class Unusual(nn.Linear):
+    """A layer with an extra state, a transposed buffer, and a frozen layer in channels last."""
+
+    def __init__(self):
+        super().__init__(3, 2)
+        self.register_buffer("table", torch.arange(6.0).reshape(2, 3).T)
+        frozen = nn.Conv2d(2, 2, 3).requires_grad_(False)
+        self.frozen = frozen.to(memory_format=torch.channels_last)
+
+    def get_extra_state(self):
+        return {"kind": "unusual"}
+
+    def set_extra_state(self, state):
+        pass
+
+
+@pytest.mark.quick
+def test_the_tensors_of_a_module_are_saved_whatever_their_layout(tmp_path):
+    module, run = Unusual(), tmp_path / "run"
+    config = FitConfig(epochs=1, batch_size=16)
+    fit(module, blobs(), F.cross_entropy, config, exchange=connect("local"), optimizer=sgd, run=run)
+    saved = safetensors.torch.load_file(run / "module.safetensors")
+    assert set(saved) == {"weight", "bias", "table", "frozen.weight", "frozen.bias"}
+    assert all(torch.equal(tensor, module.state_dict()[name]) for name, tensor in saved.items())
+
+
 @pytest.mark.quick
 def test_a_run_of_a_training_is_not_replaced_by_a_fit(tmp_path):
     (tmp_path / "config.json").write_text("{}")

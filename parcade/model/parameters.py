@@ -65,8 +65,16 @@ def copy_module_state(source: nn.Module, target: nn.Module) -> None:
 
 
 def state_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and buffers by name, detached and cloned."""
-    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+    """Return parameters and buffers by name, detached, cloned and contiguous."""
+    return {name: contiguous_copy(tensor) for name, tensor in module.state_dict().items()}
+
+
+def contiguous_copy(tensor: Tensor) -> Tensor:
+    """Return a detached copy in row-major order.
+
+    A plain clone keeps the layout, e.g. of a frozen layer in channels last, which safetensors refuses.
+    """
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def tensors_of(arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
