@@ -22,6 +22,7 @@ from parcade.algorithms.base import Algorithm, AlgorithmConfig
 from parcade.exchange.base import Exchange, OptimizerFactory, set_learning_rate
 from parcade.experience.population_batch import PopulationBatch, noise_of
 from parcade.model import optimizers
+from parcade.model.image_networks import SpectralConv2d
 from parcade.model.policy import NetworkConfig
 from parcade.ranges import Count, NonNegative, Positive
 from parcade.rl.ranks import centered_ranks
@@ -74,6 +75,9 @@ class ES(Algorithm):
             grad.add_(noise, alpha=-weight * sign * exchange.world_size / (n * c.sigma))
         grad.add_(exchange.parameters.data.detach(), alpha=c.weight_decay)
         exchange.apply()
+        for module in self.policy.modules():
+            if isinstance(module, SpectralConv2d):  # no forward pass records gradients
+                module.iterate()
         scores = everybody[:, 2]
         return {
             "population/score_mean": torch.tensor(scores.mean()),

@@ -116,7 +116,8 @@ class SpectralConv2d(nn.Conv2d):
 
     The weight is divided by an estimate of that value, |W^T u|, where each forward pass that records
     gradients moves u ``[out]`` one step of the power iteration on (Miyato 2018, algorithm 1). u is a buffer,
-    so checkpoints contain it. Acting does not move it: how often a policy acts changes nothing.
+    so checkpoints contain it. Acting does not move it: how often a policy acts changes nothing. An algorithm
+    that learns without gradients calls ``iterate`` itself.
     """
 
     u: Tensor
@@ -125,13 +126,18 @@ class SpectralConv2d(nn.Conv2d):
         super().__init__(in_channels, out_channels, size, padding=padding)
         self.register_buffer("u", F.normalize(torch.ones(out_channels), dim=0))
 
+    @torch.no_grad()
+    def iterate(self) -> None:
+        """Move u one step of the power iteration on, to the direction of the largest singular value."""
+        matrix = self.weight.flatten(1)
+        v = F.normalize(matrix.T.mv(self.u), dim=0)
+        self.u.copy_(F.normalize(matrix.mv(v), dim=0))
+
     def forward(self, x: Tensor) -> Tensor:
         with full_precision(x.device.type):
             matrix = self.weight.flatten(1)
             if torch.is_grad_enabled():
-                with torch.no_grad():
-                    v = F.normalize(matrix.T.mv(self.u), dim=0)
-                    self.u.copy_(F.normalize(matrix.mv(v), dim=0))
+                self.iterate()
             # The next forward pass moves u, perhaps before the gradient of this one is computed.
             weight = self.weight / matrix.T.mv(self.u.clone()).norm()
         return self._conv_forward(x, weight, self.bias)

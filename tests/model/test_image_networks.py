@@ -1,13 +1,21 @@
 """Networks for images: slow references, spectral normalisation, and that they learn."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+from parcade.algorithms.base import AlgorithmContext
+from parcade.algorithms.es import ES, ESConfig
 from parcade.algorithms.pqn import PQNConfig
 from parcade.config import RunConfig, TrainConfig
+from parcade.exchange.base import LocalExchange
+from parcade.experience.population_batch import PopulationBatch, members_of
+from parcade.machine.timing import Timer
 from parcade.model.image_networks import HadamaxBlock, ImpalaResNet, LayerNormReLU, SpectralConv2d
 from parcade.model.networks import NETWORKS, NetworkConfig, build_torso
+from parcade.model.policy import Policy
+from parcade.model.precision import Precision
 from parcade.train import run_training, start_run
 
 
@@ -119,6 +127,33 @@ def test_acting_does_not_move_the_power_iteration_and_learning_does():
     losses = [layer(x).square().mean() for _ in range(2)]  # two passes before one gradient
     sum(losses).backward()
     assert not torch.equal(layer.u, before) and layer.weight.grad.isfinite().all()
+
+
+@pytest.mark.quick
+def test_evolution_strategies_move_the_power_iteration_too(monkeypatch):
+    class OneLayer(torch.nn.Module):
+        num_features = 4 * 3 * 3
+
+        def __init__(self):
+            super().__init__()
+            self.conv = SpectralConv2d(2, 4, 3, padding=1)
+
+        def forward(self, x):
+            return self.conv(x).flatten(1)
+
+    monkeypatch.setitem(NETWORKS, "one_layer", lambda shape, config: OneLayer())
+    torch.manual_seed(0)
+    config = NetworkConfig(network="one_layer", normalize_input=False)
+    policy = Policy((2, 3, 3), np.float32, 3, config, "actor_critic")
+    algorithm = ES(AlgorithmContext(policy, Precision(), "cpu", torch.Generator()), ESConfig())
+    exchange = LocalExchange(Timer())
+    exchange.attach(policy, algorithm.optimizer(), None)
+    for i in range(40):
+        seeds, signs = members_of(0, i, 8)
+        algorithm.update(PopulationBatch(seeds, signs, np.arange(8.0)), exchange, 0.0)
+    conv = policy.torso.conv
+    used = conv.weight / torch.linalg.vector_norm(conv.u @ conv.weight.flatten(1))
+    assert torch.linalg.svdvals(used.flatten(1))[0].item() == pytest.approx(1, abs=0.01)
 
 
 @pytest.mark.parametrize("network", ["hadamax", "narrow_btr"])
