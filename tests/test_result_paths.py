@@ -46,6 +46,16 @@ def test_what_cannot_be_written_is_refused(read_only, name):
     assert (read_only / "file").read_text() == "kept"
 
 
+def test_the_files_of_a_run_are_not_replaced_by_other_results(tmp_path):
+    check_output_file("out", str(tmp_path / "result.json"))  # no run is here
+    for name in ("config.json", "result.json"):
+        (tmp_path / name).write_text("{}")
+    for name in ("config.json", "result.json", "metrics.jsonl"):
+        with pytest.raises(UsageError, match="belongs to the run in"):
+            check_output_file("out", str(tmp_path / name))
+    check_output_file("out", str(tmp_path / "evaluation.json"))
+
+
 COMMANDS = {
     "a bench": ["bench", "env", "pong", "--json", "place/file"],
     "a bench's picture": ["bench", "env", "pong", "--plot", "place/new.png"],

@@ -32,6 +32,10 @@ def say_line(line: str, stream: TextIO | None = None, what: str = "the work") ->
             print(f"parcade: output cannot be written ({error.strerror}); {what} goes on", file=sys.stderr)
 
 
+OF_A_RUN = ("config.json", "result.json", "metrics.jsonl")
+"""Files that a training writes into its directory and reads again."""
+
+
 def why_not_writable(path: Path) -> str | None:
     """Return why a file or the files of a directory cannot be written, or None; changes nothing there.
 
@@ -63,8 +67,13 @@ def make_folders(kind: str, folder: Path, names: tuple[str, ...]) -> None:
 
 
 def check_output_file(name: str, path: str) -> None:
-    """Check the path of a file that is written after long work; "" means none. Errors: UsageError."""
+    """Check the path of a file that is written after long work; "" means none.
+
+    Errors: UsageError, also for a file that belongs to a run.
+    """
     file = Path(path)
+    if file.name in OF_A_RUN and os.path.isfile(file.parent / "config.json"):
+        raise UsageError(f"{name}={path} belongs to the run in {file.parent}; use another path")
     if not os.path.isdir(file.parent):
         raise UsageError(
             f"{name}={path}: directory {file.parent} does not exist; create it, or use another path"
