@@ -163,7 +163,8 @@ def fit(
         optimizer: creates the optimiser of one flat parameter vector, e.g.
             ``lambda p: torch.optim.Adam(p, 1e-3)``.
         evaluate: called on rank 0 with the module in evaluation mode; returns metrics to record, by name.
-            Tensors and NumPy arrays of one number are recorded as numbers.
+            Tensors and NumPy arrays of one number are recorded as numbers; a metric of the name ``epoch``,
+            ``updates`` or ``seconds`` as ``evaluation/NAME``.
         run: a directory that every rank can access, for ``metrics.jsonl``, ``result.json``,
             ``module.safetensors`` and heartbeats.
         say: called on rank 0 with one line per evaluation, and one if the fit is stopped.
@@ -322,18 +323,20 @@ class _Fitting:
         with self.timer.scope("evaluate"), torch.no_grad():
             self.module.eval()
             figures = _recordable(self.evaluate(self.module))
+            self.module.train()  # as on the other ranks
             shown = "  ".join(
                 f"{name} {value:.4g}" for name, value in figures.items() if isinstance(value, (int, float))
             )
             self.say(
                 f"epoch {self.done.epochs}  {self.done.samples / self.done.seconds:,.0f} samples/s  {shown}"
             )
-        record = {
+        own = {
             "epoch": self.done.epochs,
             "updates": self.done.updates,
             "seconds": round(self.done.seconds, 3),
-            **figures,
         }
+        others = {f"evaluation/{name}" if name in own else name: each for name, each in figures.items()}
+        record = own | others
         self.done.evaluations.append(record)
         if self.run is not None:
             with open(self.run / "metrics.jsonl", "a") as file:

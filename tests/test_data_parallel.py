@@ -245,6 +245,7 @@ def test_an_unknown_launcher_or_device_is_refused():
         ({"error": float("nan"), "rows": np.arange(2), "model": Points}, {"error": None, "rows": [0, 1]}),
         (None, {}),
         (0.5, {"evaluation": "0.5"}),
+        ({"epoch": 7, "seconds": 0.5}, {"epoch": 1, "evaluation/epoch": 7, "evaluation/seconds": 0.5}),
     ],
 )
 def test_whatever_an_evaluation_returns_the_module_is_saved(figures, recorded, tmp_path):
@@ -256,6 +257,7 @@ def test_whatever_an_evaluation_returns_the_module_is_saved(figures, recorded, t
     )  # fmt: skip
     (line,) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert recorded.items() <= json.loads(line).items()
+    assert module.training, "as without an evaluation, and as on other ranks"
     assert (tmp_path / "run" / "module.safetensors").exists()
 
 
