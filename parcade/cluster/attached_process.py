@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from parcade.cluster.processes import wait_for_end
@@ -20,19 +20,24 @@ from parcade.cluster.processes import wait_for_end
 GRACE_SECONDS = 60.0
 """How long a training may take for its last checkpoint before it is killed, or before a new start of its
 suite or sweep gives up waiting for it."""
+POLL_SECONDS = 0.5
 
 
 class CannotStart(Exception):
     """A process cannot start, e.g. because another one works on its run; the message says why."""
 
 
-def wait_until_free(run: Path) -> None:
+def wait_until_free(run: Path, is_stopping: Callable[[], bool] = lambda: False) -> None:
     """Wait for the end of a training that a killed suite or sweep left behind, which saves and stops.
 
-    Errors: CannotStart if it goes on.
+    Errors: CannotStart if it goes on; KeyboardInterrupt if ``is_stopping()`` meanwhile.
     """
-    if not wait_for_end(run, GRACE_SECONDS):
-        raise CannotStart(f"{run} is still trained by another process; end it first")
+    end = time.monotonic() + GRACE_SECONDS
+    while not wait_for_end(run, POLL_SECONDS):
+        if is_stopping():
+            raise KeyboardInterrupt
+        if time.monotonic() > end:
+            raise CannotStart(f"{run} is still trained by another process; end it first")
 
 
 class AttachedProcess:

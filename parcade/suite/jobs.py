@@ -106,7 +106,7 @@ def run_cells(folder: Path, plan: Plan, *, at_once: int, say: Callable[[str], No
                 while waiting and len(active) < at_once:
                     cell = waiting.popleft()
                     try:
-                        active += _started(folder, plan, cell, say)
+                        active += _started(folder, plan, cell, say, stop.requested)
                     except CannotStart as error:
                         failed[cell] = str(error)
                         say(f"{cell.name}: {error}")
@@ -121,10 +121,15 @@ def run_cells(folder: Path, plan: Plan, *, at_once: int, say: Callable[[str], No
     return failed
 
 
-def _started(folder: Path, plan: Plan, cell: Cell, say: Callable[[str], None]) -> list[_Active]:
-    """Start the process that brings a cell forward; none if it is finished by now. Errors: CannotStart."""
+def _started(
+    folder: Path, plan: Plan, cell: Cell, say: Callable[[str], None], is_stopping: Callable[[], bool]
+) -> list[_Active]:
+    """Start the process that brings a cell forward; none if it is finished by now.
+
+    Errors: CannotStart; KeyboardInterrupt if ``is_stopping()`` while an earlier process goes on.
+    """
     run = run_of(folder, cell)
-    wait_until_free(run)
+    wait_until_free(run, is_stopping)
     command = next_command(folder, plan, cell)
     if command is None:
         _say_score(folder, plan, cell, say)

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from parcade.cluster import attached_process
-from parcade.cluster.attached_process import AttachedProcess, CannotStart, end_all
+from parcade.cluster.attached_process import AttachedProcess, CannotStart, end_all, wait_until_free
+from parcade.cluster.processes import own_record, write_record
 
 STUBBORN = """
 import pathlib, signal, subprocess, sys, time
@@ -53,6 +54,17 @@ def test_one_that_does_not_stop_is_killed_with_the_processes_that_it_started(tmp
         wait_until(lambda: not is_running(pid), seconds=10)
     finally:
         process.end(0)
+
+
+def test_waiting_for_a_run_that_goes_on_ends_at_its_limit_and_at_once_when_stopping(tmp_path, monkeypatch):
+    (tmp_path / "processes").mkdir()
+    write_record(tmp_path, own_record("rank", 0))
+    monkeypatch.setattr(attached_process, "POLL_SECONDS", 0.01)
+    with pytest.raises(KeyboardInterrupt):
+        wait_until_free(tmp_path, lambda: True)
+    monkeypatch.setattr(attached_process, "GRACE_SECONDS", 0.05)
+    with pytest.raises(CannotStart, match="is still trained by another process"):
+        wait_until_free(tmp_path)
 
 
 def test_its_output_is_appended_to_its_log(tmp_path):
