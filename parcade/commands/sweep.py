@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -136,6 +137,10 @@ def _plan(flags: SweepFlags, training: list[str]) -> SweepPlan:
             f"gpus={flags.gpus:g} is for trainings with --device cuda; add that, or leave it out"
         )
     plan.check(on_this_machine=not flags.address)
+    for name in plan.axes:  # not refused, because sweeps of earlier versions have such flags in their plans
+        flag = f"--{name.replace('_', '-')}"
+        if given_flag(training, (flag, flag.replace("--", "--no-", 1))):
+            print(f"note: --space searches {flag}; its value in the command is not used", file=sys.stderr)
     return plan
 
 

@@ -360,6 +360,18 @@ def test_mistakes_get_one_line_and_leave_nothing(words, message, tmp_path, monke
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("words", [["--epochs", "4"], ["--epochs=4"], []])
+def test_a_flag_that_the_space_searches_is_noted(words, tmp_path, monkeypatch, capsys):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("parcade.sweep.sweeping.run_sweep", stop)
+    assert main(["sweep", "tiny_catch", *words, "--space", "epochs=1..3"]) == 130
+    noted = "note: --space searches --epochs; its value in the command is not used" in capsys.readouterr().err
+    assert noted == bool(words)
+
+
 def test_a_missing_package_of_the_extra_gets_one_line(monkeypatch, capsys):
     from importlib import util
 
