@@ -21,6 +21,7 @@ GRACE_SECONDS = 60.0
 """How long a training may take for its last checkpoint before it is killed, or before a new start of its
 suite or sweep gives up waiting for it."""
 POLL_SECONDS = 0.5
+"""How often a wait for such a training looks whether its suite is stopping."""
 
 
 class CannotStart(Exception):
