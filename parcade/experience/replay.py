@@ -181,12 +181,12 @@ class Replay:
     ) -> int:
         """Bytes of memory of one entry.
 
-        The sum of its frame unless spilled, 28 bytes of other fields, and 16 to 32 bytes of the sum tree
+        The sum of its frame unless spilled, 24 bytes of other fields, and 16 to 32 bytes of the sum tree
         (counted as 32).
         """
         shape = observation_shape[1:] if frame_stack > 1 else observation_shape
         frame = 0 if spilled else int(np.prod(shape)) * np.dtype(dtype).itemsize
-        return frame + 2 + 4 + 1 + 1 + 8 + 4 + 4 + 4 + 32
+        return frame + 2 + 4 + 1 + 1 + 8 + 4 + 4 + 32
 
     def __len__(self) -> int:
         """Number of transitions that can be sampled."""
