@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from parcade.algorithms.table import ALGORITHMS
+from parcade.build.groups import make_playing_group
 from parcade.build.learner import make_algorithm
 from parcade.build.source import make_source
 from parcade.cli import main
@@ -18,6 +19,7 @@ from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.experience.replay import TransitionBatch
+from parcade.experience.rollout import RolloutSource
 from parcade.files.rank_file import read_rank_file
 from parcade.files.run_directory import newest_checkpoint
 from parcade.loop import iterate
@@ -152,6 +154,44 @@ def test_the_gradients_of_n_learners_are_n_minus_one_updates_old(tmp_path):
         driver.advance(0.0)
     driver.close()
     assert ages[:4] == [0, 1, 2, 3] and set(ages[4:]) == {3}
+
+
+class SharedParameters(LocalExchange):
+    """Clips the gradient, lets one optimiser of all learners step, and copies the parameters it leaves."""
+
+    steps_alone = False
+    parameters_of_all: torch.nn.Parameter
+    optimizer_of_all: torch.optim.Optimizer
+
+    def apply(self):
+        grad = self.parameters.grad
+        self.parameters_of_all.grad = grad * min(self.max_grad_norm / (grad.norm() + 1e-6), 1.0)
+        self.optimizer_of_all.step()
+        self.parameters.data.detach().copy_(self.parameters_of_all.detach())
+        grad.zero_()
+
+
+def test_learners_take_turns_on_one_optimizer_as_written_out(tmp_path):
+    topology = {"num_learners": 3, "num_shards": 2}
+    config = config_for(tmp_path, "a3c", frames=15 * 2 * 8, topology=topology, num_envs=6, learning_rate=1e-2)
+    result, tensors, _ = train(config)
+    timer, learners = Timer(), []
+    for index in range(3):
+        exchange = SharedParameters(timer)
+        algorithm = make_algorithm(config, exchange)
+        group = make_playing_group(config, 2 * index, 2, num_threads=1, timer=timer)
+        learners.append(
+            (algorithm, RolloutSource([group], 8, algorithm.policy, threaded=False, timer=timer), exchange)
+        )
+    shared = torch.nn.Parameter(learners[0][2].parameters.data.detach().clone())
+    optimizer = learners[0][0].optimizer()([shared])
+    for _, _, exchange in learners:
+        exchange.parameters_of_all, exchange.optimizer_of_all = shared, optimizer
+    for update in range(result["updates"]):
+        iterate(*learners[update % 3], timer, 0.0)
+    first = learners[0][0].policy.state_dict()  # a checkpoint has the weights of the first learner
+    for name, _ in learners[0][0].policy.named_parameters():
+        assert torch.equal(tensors[f"policy.{name}"], first[name]), name
 
 
 def test_actors_of_apex_explore_with_the_ladder(tmp_path):
