@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from test_data_parallel import launcher, run
+from test_data_parallel_ranks import launcher, run
 from torch import nn
 from torch.utils.data import TensorDataset
 
