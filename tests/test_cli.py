@@ -267,6 +267,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkey
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.processes
 def test_a_mistake_in_a_real_process_prints_no_traceback(tmp_path):
     command = [sys.executable, "-m", "parcade", "train", "spaceinvader"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path)
@@ -463,6 +464,7 @@ def test_the_public_names_are_listed():
     assert {"make_vec", "Arcade", "load", "TrainConfig", "__version__"} <= set(dir(parcade))
 
 
+@pytest.mark.processes
 def test_a_reader_that_leaves_early_is_no_error():
     command = [sys.executable, "-m", "parcade", "games"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -520,6 +522,7 @@ def test_deeply_nested_json_in_a_run_directory_is_refused_in_one_line(tmp_path, 
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+@pytest.mark.processes
 def test_a_mistyped_flag_does_not_speak_of_compiling_that_nobody_waits_for(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     command = [sys.executable, "-m", "parcade", "train", "pong", "--learning-rat", "1"]
@@ -528,6 +531,7 @@ def test_a_mistyped_flag_does_not_speak_of_compiling_that_nobody_waits_for(tmp_p
     assert "compil" not in refused.stderr
 
 
+@pytest.mark.processes
 def test_ctrl_c_while_the_consoles_compile_is_one_line_and_leaves_nothing(tmp_path):
     """With an empty cache, compiling is the first slow step; training would save on an interrupt."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}

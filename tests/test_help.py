@@ -46,6 +46,7 @@ def shown(how: str) -> str:
     return done.stdout
 
 
+@pytest.mark.processes
 def test_help_of_every_command_imports_neither_torch_nor_numba_and_says_the_same():
     with_stand_ins, expected = shown("with stand-ins"), shown("with everything imported")
     assert with_stand_ins.count("imported []\n") == len(HELP)
@@ -81,6 +82,7 @@ def imported_by(commands: list[list[str]]) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.processes
 def test_commands_that_do_not_learn_or_play_an_agent_start_without_torch():
     """The last command imports it, without garbage collection: nothing imports torch before that."""
     *light, trains = imported_by([*LIGHT, ["train", "pong", "--no-such-flag"]])

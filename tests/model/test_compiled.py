@@ -78,6 +78,7 @@ def test_who_has_no_network_to_compile_refuses(algorithm, engine, capsys):
     assert f"algorithm {algorithm} on engine {engine} does not support --compile" in capsys.readouterr().err
 
 
+@pytest.mark.processes
 def test_without_a_compiler_training_goes_on_and_a_line_says_so(tmp_path):
     command = [
         sys.executable, "-m", "parcade", "train", "tiny_catch", "--compile", "--total-frames", "512",

@@ -268,6 +268,7 @@ def test_a_full_disk_is_one_line_before_anything_starts(tmp_path, monkeypatch, c
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.processes
 def test_a_suite_trains_and_reports_although_nobody_takes_its_output(tmp_path):
     command = [sys.executable, "-m", "parcade", "suite", "tiny_catch", "--dir", str(tmp_path), "--seeds", "1"]
     command += ["--budget", "64-frames", "--", *SMALL]
@@ -347,6 +348,7 @@ def test_a_directory_has_one_suite_at_a_time(suite, capsys):
     assert capsys.readouterr().err.startswith("parcade: another parcade suite is running in")
 
 
+@pytest.mark.processes
 def test_trainings_of_a_killed_suite_stop_and_the_next_start_continues_them(tmp_path):
     words = [
         "suite",
