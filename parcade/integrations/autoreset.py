@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from parcade.env_checks import check_is_state
+from parcade.env_checks import check_is_state, read_state, restore
 from parcade.envs.views import EnvView, StepResult
 from parcade.errors import UsageError
 
@@ -81,8 +81,8 @@ class DelayedReset(EnvView):
         """Return the environments' state, which episodes are over, and their last observations."""
         return {**self._env.get_state(), "over": self._over.copy(), "last": self._last.copy()}
 
-    def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
-        """Restore a state from ``get_state``; return its observations ``[n, ...]``. Errors: UsageError."""
+    def read_state(self, state: Any) -> dict[str, Any]:
+        """Check a saved state and return what ``restore`` takes. Errors: UsageError."""
         check_is_state(state)
         for name, array in (("over", self._over), ("last", self._last)):
             shape = np.asarray(state.get(name)).shape
@@ -91,6 +91,10 @@ class DelayedReset(EnvView):
                     f"saved state: {name} is {shape}; expected {array.shape}, "
                     f"from environments with autoreset_mode {self._mode.value}"
                 )
-        observations: np.ndarray = self._env.set_state(state)
-        self._over[:], self._last[:] = state["over"], state["last"]
+        return {"over": state["over"], "last": state["last"], "below": read_state(self._env, state)}
+
+    def restore(self, read: dict[str, Any]) -> np.ndarray:
+        """Restore what ``read_state`` has returned; return the observations ``[n, ...]``."""
+        observations: np.ndarray = restore(self._env, read["below"])
+        self._over[:], self._last[:] = read["over"], read["last"]
         return self._with_last(observations)

@@ -222,13 +222,18 @@ def test_ales_name_of_the_frame_skip_is_a_type_error_as_torchrl_expects():
         parcade.make("pong", frameskip=1)
 
 
-def test_a_restored_environment_knows_which_episodes_are_over():
-    envs = gymnasium.make_vec("parcade/Breakout-v0", 2, autoreset_mode="Disabled", **SHORT)
-    again = gymnasium.make_vec("parcade/Breakout-v0", 2, autoreset_mode="Disabled", **SHORT)
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_a_restored_environment_knows_which_episodes_are_over(output):
+    envs, again = (
+        gymnasium.make_vec("parcade/Breakout-v0", 2, autoreset_mode="Disabled", output=output, **SHORT)
+        for _ in range(2)
+    )
     envs.reset(seed=1)
-    while not envs.step(np.ones(2, np.int64))[3].any():
-        pass
-    again.set_state(envs.get_state())
+    last, is_over = None, False
+    while not is_over:
+        last, _, _, truncated, _ = envs.step(np.ones(2, np.int64))
+        is_over = bool(truncated.any())
+    assert np.array_equal(again.set_state(envs.get_state()), last)
     with pytest.raises(UsageError, match="episodes of environments 0, 1 are over"):
         again.step(np.ones(2, np.int64))
     mask = {"reset_mask": np.ones(2, bool)}
