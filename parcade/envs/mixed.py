@@ -96,6 +96,8 @@ class MixedVectorEnv(Checked, VectorEnv):
         ``options={"reset_mask": mask}``, bool ``[n]``, the other environments continue their episodes.
         """
         mask = self.check_mask(options) if self.resets_some else None
+        if seed is None and not self.is_reset and self.gives_state:
+            seed = 0  # each game alone would number its environments from 0
         seed = self.check_reset(seed, None if self.resets_some else options)
         nothing = [None] * len(self._envs)
         seeds = nothing if seed is None else np.split(seed, self._edges)

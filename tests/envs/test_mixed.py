@@ -53,6 +53,16 @@ def test_games_with_one_action_set_keep_it_and_an_int_seeds_each_environment():
     assert np.array_equal(env.reset(seed=3)[0], alone.reset(seed=3)[0])
 
 
+def test_a_first_reset_without_a_seed_seeds_each_environment_by_its_number_among_all():
+    states = []
+    for seed in (None, 0):
+        env = make_vec(["pong", "pong"], 4, "native", **SMALL)
+        env.reset(seed=seed)
+        states.append(env.get_state())
+        env.close()
+    assert all(np.array_equal(states[0][name], states[1][name]) for name in states[1])
+
+
 def test_a_state_is_taken_back_and_games_rest_one_by_one():
     env = make_vec(["pong", "breakout"], 4, "native", **SMALL)
     assert env.gives_state and env.can_rest
