@@ -115,7 +115,7 @@ class MLP(nn.Module):
         self.num_features = num_inputs
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.body(x.flatten(1))
+        return self.body(x.flatten(1) if x.ndim > 1 else x[:, None])
 
 
 class KarpathyMLP(nn.Module):
@@ -210,7 +210,7 @@ def _network_for(observation_shape: tuple[int, ...]) -> str:
     """Return the network that ``auto`` selects."""
     if len(observation_shape) in (3, 4) and observation_shape[1] >= 36:
         return "small_cnn"
-    return "ram_mlp" if len(observation_shape) <= 2 and observation_shape[-1] == RAM_BYTES else "mlp"
+    return "ram_mlp" if len(observation_shape) <= 2 and observation_shape[-1:] == (RAM_BYTES,) else "mlp"
 
 
 def check_network(name: str) -> None:

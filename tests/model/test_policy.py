@@ -39,6 +39,17 @@ def test_a_picture_too_small_for_a_network_is_refused():
         build_torso(NetworkConfig(network="small_cnn", hidden=32), (5,))
 
 
+@pytest.mark.parametrize("network", ["auto", "mlp", "ram_mlp"])
+def test_an_observation_of_a_single_number_is_a_vector_of_one(network):
+    config = NetworkConfig(network=network, hidden=8)
+    torch.manual_seed(0)
+    of_number = build_torso(config, ())
+    torch.manual_seed(0)
+    of_vector = build_torso(config, (1,))
+    x = torch.randn(5)
+    assert torch.equal(of_number(x), of_vector(x[:, None]))
+
+
 @pytest.mark.parametrize(("network", "activation"), [("mlp", torch.tanh), ("ram_mlp", torch.relu)])
 def test_an_mlp_normalises_each_layer_before_its_activation(network, activation):
     torso = build_torso(NetworkConfig(network=network, hidden=32, layer_norm=True), (128,))
