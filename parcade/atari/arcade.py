@@ -145,8 +145,10 @@ class Arcade:
 
         A cartridge reads its switches once per frame, or every few frames. RESET makes it start over without
         a system reset. The game's rules do not notice that: `game_over` and the rewards continue the episode
-        that `reset` started.
+        that `reset` started. Errors: ValueError.
         """
+        select = checked_switch("select", select, self.num_consoles)
+        reset = checked_switch("reset", reset, self.num_consoles)
         self.arrays["state"][:, PRESSED_SELECT] = select
         self.arrays["state"][:, PRESSED_RESET] = reset
 
@@ -197,6 +199,7 @@ class Arcade:
     def mode(self, mode: int | np.ndarray) -> None:
         if not np.isin(mode, self.modes).all():
             raise ValueError(f"mode={mode}: {self.machine.game} has modes {self.modes}")
+        check_per_console("mode", mode, self.num_consoles)
         self.arrays["state"][:, MODE] = mode
 
     @property
@@ -210,6 +213,7 @@ class Arcade:
             raise ValueError(
                 f"difficulty={difficulty}: {self.machine.game} has difficulties {self.difficulties}"
             )
+        check_per_console("difficulty", difficulty, self.num_consoles)
         self.arrays["state"][:, DIFFICULTY] = difficulty
 
     def get_state(self, consoles: int | np.ndarray | slice = slice(None)) -> dict[str, np.ndarray]:
@@ -281,6 +285,22 @@ def check_arguments(game: object, num_consoles: Any, repeat_action_probability: 
     )
     if not is_number or not 0 <= repeat_action_probability <= 1:
         raise ValueError(f"repeat_action_probability={repeat_action_probability!r}: expected 0 to 1")
+
+
+def check_per_console(name: str, values: Any, num_consoles: int) -> None:
+    """Check that an argument is one value, or one per console. Errors: ValueError."""
+    shape = as_array(name, values).shape
+    if shape not in ((), (num_consoles,)):
+        raise ValueError(f"{name} has shape {shape}; expected one value, or {num_consoles}")
+
+
+def checked_switch(name: str, values: Any, num_consoles: int) -> np.ndarray:
+    """Return which consoles hold a switch, bool `[]` or `[n]`. Errors: ValueError."""
+    check_per_console(name, values, num_consoles)
+    held = np.asarray(values)
+    if held.dtype.kind not in "biu":
+        raise ValueError(f"{name}={values}: expected True or False, or {num_consoles} of them")
+    return held != 0
 
 
 def as_rows(consoles: Any, num_consoles: int) -> np.ndarray | slice:

@@ -118,3 +118,34 @@ def test_seeds_come_from_consoles_of_another_arcade(arcade, arguments, says):
     with pytest.raises(ValueError) as refused:
         arcade.seed_from(arguments[0] or arcade, *arguments[1:])
     assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("select", "says"),
+    [
+        ([True, False], "select has shape (2,); expected one value, or 3"),
+        (0.5, "select=0.5: expected True or False, or 3 of them"),
+        ("on", "select=on: expected True or False, or 3 of them"),
+    ],
+)
+def test_a_switch_that_cannot_be_held_is_refused(arcade, select, says):
+    before = arcade.get_state()
+    with pytest.raises(ValueError) as refused:
+        arcade.press(reset=True, select=select)
+    assert str(refused.value) == says
+    assert all(np.array_equal(array, before[name]) for name, array in arcade.get_state().items())
+
+
+def test_a_state_with_a_switch_held_by_a_number_is_restored(arcade):
+    arcade.press(select=np.array([0, 1, 5]), reset=2)
+    held = arcade.get_state()
+    arcade.press()
+    arcade.set_state(held)
+    assert np.array_equal(arcade.get_state()["state"], held["state"])
+
+
+@pytest.mark.parametrize("name", ["mode", "difficulty"])
+def test_modes_of_another_number_of_consoles_are_refused(arcade, name):
+    with pytest.raises(ValueError) as refused:
+        setattr(arcade, name, [0, 1])
+    assert str(refused.value) == f"{name} has shape (2,); expected one value, or 3"

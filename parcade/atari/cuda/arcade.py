@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import engine_cpu
-from ..arcade import Arcade, as_rows, check_arguments
+from ..arcade import Arcade, as_rows, check_arguments, check_per_console, checked_switch
 from ..state import (
     CPU_JAMMED,
     DIFFICULTY,
@@ -96,6 +96,8 @@ class DeviceArcade(Arcade):
         return self.threads.share(self._rewards)
 
     def press(self, *, select: bool | np.ndarray = False, reset: bool | np.ndarray = False) -> None:
+        select = checked_switch("select", select, self.num_consoles)
+        reset = checked_switch("reset", reset, self.num_consoles)
         self._write_register(PRESSED_SELECT, select)
         self._write_register(PRESSED_RESET, reset)
 
@@ -145,6 +147,7 @@ class DeviceArcade(Arcade):
     def mode(self, mode: int | np.ndarray) -> None:
         if not np.isin(mode, self.modes).all():
             raise ValueError(f"mode={mode}: {self.machine.game} has {self.modes}")
+        check_per_console("mode", mode, self.num_consoles)
         self._write_register(MODE, mode)
 
     @property
@@ -155,6 +158,7 @@ class DeviceArcade(Arcade):
     def difficulty(self, difficulty: int | np.ndarray) -> None:
         if not np.isin(difficulty, self.difficulties).all():
             raise ValueError(f"difficulty={difficulty}: {self.machine.game} has {self.difficulties}")
+        check_per_console("difficulty", difficulty, self.num_consoles)
         self._write_register(DIFFICULTY, difficulty)
 
     def _write_register(self, word: int, values: int | np.ndarray) -> None:
