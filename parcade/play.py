@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import shutil
 import sys
@@ -30,13 +31,18 @@ if TYPE_CHECKING:
 FRAMES_PER_PICTURE = 2
 HOLD_SECONDS = 0.25
 
+ARROWS = {b"A": UP, b"B": DOWN, b"C": RIGHT, b"D": LEFT}
 KEYS = {
-    b"\x1b[A": UP, b"\x1b[B": DOWN, b"\x1b[C": RIGHT, b"\x1b[D": LEFT,
-    b"\x1bOA": UP, b"\x1bOB": DOWN, b"\x1bOC": RIGHT, b"\x1bOD": LEFT,
     b"w": UP, b"s": DOWN, b"a": LEFT, b"d": RIGHT, b" ": FIRE,
     b"q": "quit", b"r": "restart", b"p": "pause",
 }  # fmt: skip
-KEYS |= {key.upper(): name for key, name in KEYS.items() if len(key) == 1}  # with Caps Lock
+KEYS |= {key.upper(): name for key, name in KEYS.items()}  # with Caps Lock
+# Escape sequences that a terminal sends: of an arrow, alone or with Shift, Alt or Ctrl, or of another key.
+# The letter that ends another key's, such as the Q of F2, is not a key of its own.
+SEQUENCE = re.compile(
+    rb"\x1b(?:(?:\[(?:1;[0-9]+)?|O)([A-D])|\[\[[A-E]|\[[0-?]{0,16}[ -/]{0,4}[@-Z\\-~]|O[@-~])"
+)
+INCOMPLETE = re.compile(rb"\x1b(?:O|\[\[?|\[[0-?]{0,16}[ -/]{0,4})?")
 
 
 class Keyboard:
@@ -54,14 +60,13 @@ class Keyboard:
         data = self._rest + data
         commands = []
         while data:
-            key = next((key for key in sorted(KEYS, key=len, reverse=True) if data.startswith(key)), None)
-            if key is None:
-                if len(data) < 3 and any(known.startswith(data) for known in KEYS):
-                    break  # an incomplete arrow key; wait for the rest
-                data = data[1:]
+            sequence = SEQUENCE.match(data)
+            if sequence is None and INCOMPLETE.fullmatch(data):
+                break  # wait for the rest
+            name = ARROWS.get(sequence[1]) if sequence else KEYS.get(data[:1])
+            data = data[sequence.end() if sequence else 1 :]
+            if name is None:
                 continue
-            data = data[len(key) :]
-            name = KEYS[key]
             if name in OPPOSITE or name == FIRE:
                 self._heard[name] = now
                 self._heard.pop(OPPOSITE.get(name, ""), None)

@@ -47,6 +47,38 @@ def test_an_arrow_key_may_come_in_two_parts_and_rubbish_is_skipped():
     assert keyboard.action(0.0) == 3
 
 
+@pytest.mark.parametrize(
+    "sequence",
+    [
+        b"\x1bOP",
+        b"\x1bOQ",
+        b"\x1bOR",
+        b"\x1bOS",
+        b"\x1b[15~",
+        b"\x1b[3~",
+        b"\x1b[1;2P",
+        b"\x1b[[A",
+        b"\x1b[200~",
+    ],
+)
+def test_letters_that_end_the_sequence_of_another_key_are_no_keys(sequence):
+    """F2 is ESC O Q in most terminals."""
+    for parts in ([sequence], [sequence[i : i + 1] for i in range(len(sequence))]):
+        keyboard = Keyboard()
+        assert [keyboard.hear(part, 0.0) for part in parts] == [[]] * len(parts)
+        assert keyboard.action(0.0) == 0
+        assert keyboard.hear(b"r", 0.0) == ["restart"]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "action"),
+    [(b"\x1b[1;2D", 4), (b"\x1b[1;5A", 2), (b"\x1bOC", 3), (b"\x1b[B", 5), (b"\x1b\x1b[B", 5)],
+)
+def test_arrows_count_with_shift_and_ctrl_and_after_the_escape_key(sequence, action):
+    keyboard = Keyboard()
+    assert keyboard.hear(sequence, 0.0) == [] and keyboard.action(0.0) == action
+
+
 def test_a_picture_shrinks_to_what_the_terminal_shows():
     picture = np.zeros((210, 160, 3), np.uint8)
     assert shrunk(picture, 160, 105).shape == (210, 160, 3)
