@@ -7,6 +7,7 @@ import ale_py
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.utils.env_checker import check_env
 from gymnasium.utils.play import PlayableGame
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
@@ -106,6 +107,15 @@ def test_sb3_makes_its_vector_environment_of_raw_games():
     for _ in range(20):
         for got, want in zip(ours.step([2, 3])[:3], theirs.step([2, 3])[:3], strict=True):
             assert np.array_equal(got, want)
+
+
+def test_an_action_may_be_an_array_or_a_tensor_without_axes_as_for_ale_py():
+    """SB3's ``predict`` returns such an array for a single observation."""
+    theirs, ours = pair("Pong")
+    for env in (theirs, ours):
+        env.reset(seed=0)
+    for action in (np.array(2), torch.tensor(3), np.uint8(1)):
+        assert np.array_equal(ours.step(action)[0], theirs.step(action)[0])
 
 
 def test_gymnasiums_checker_accepts_a_raw_game():
