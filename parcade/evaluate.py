@@ -155,8 +155,10 @@ def played_frames(
         while True:
             acted = _decide(agent, group, greedy)
             group.step(acted)
-            picture, _, terminated, truncated, _ = shown.step(acted.actions.numpy())
+            picture, _, terminated, truncated, infos = shown.step(acted.actions.numpy())
             ended = bool(terminated[0] | truncated[0])
+            if ended:  # the console already shows the next episode
+                picture = infos["final_obs"]
             rows = group.log.take_new()
             score = float(rows[0, SCORE]) if ended else float(group.log.score[0])
             yield picture[0, 0], score, ended

@@ -1,8 +1,10 @@
 """Runs of Pong as their users meet them afterwards: files, ``eval``, ``watch``, videos, ``parcade.load``."""
 
+import contextlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,6 +121,19 @@ def test_a_video_from_the_states_of_a_recording_shows_the_episode_that_is_played
     assert np.array_equal(picture, env.render()[0])
     played.close()
     env.close()
+
+
+@pytest.mark.parametrize("backend", ["native", "ale"])
+def test_a_video_ends_with_a_picture_of_its_own_episode(pong_run, backend):
+    """The last observation of an episode has no newer picture than the step before, as with ale-py."""
+    from parcade.evaluate import played_frames
+
+    agent = parcade.load(pong_run)
+    agent.config = replace(agent.config, run=replace(agent.config.run, backend=backend))
+    with contextlib.closing(played_frames(agent, frame_limit=200)) as played:
+        first, *_, before, last = (next(played) for _ in range(51))
+    assert last[2] and not before[2]
+    assert np.array_equal(last[0], before[0]) and not np.array_equal(last[0], first[0])
 
 
 def test_eval_from_the_states_of_a_recording_says_which_recording(pong_run, tmp_path, capsys):
