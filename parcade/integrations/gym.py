@@ -127,6 +127,8 @@ class AtariEnv(gymnasium.Env):
 
     def __init__(self, game: str, *, render_mode: str | None = None, **settings: Any) -> None:
         check_render_mode(render_mode)
+        if not isinstance(game, str):
+            raise UsageError(f"game={game!r}: expected a name, e.g. 'pong'; for several games use make_vec")
         if settings.get("batch_size"):
             raise UsageError("batch_size is for vector environments; leave it out")
         if "frameskip" in settings:

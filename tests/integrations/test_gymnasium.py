@@ -217,6 +217,12 @@ def test_a_tiny_task_has_an_id_and_every_way_to_restart(mode):
     assert (first == 255).any(axis=3)[:, 0, 0].all() and (first[:, 0, 5, 2] == 128).all()
 
 
+@pytest.mark.parametrize("games", [["pong"], ("pong", "breakout")])
+def test_a_single_environment_has_one_game(games):
+    with pytest.raises(UsageError, match="expected a name, e.g. 'pong'; for several games use make_vec"):
+        parcade.make(games)
+
+
 def test_ales_name_of_the_frame_skip_is_a_type_error_as_torchrl_expects():
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'frameskip'; did you mean"):
         parcade.make("pong", frameskip=1)
