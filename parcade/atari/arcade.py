@@ -297,10 +297,11 @@ def check_per_console(name: str, values: Any, num_consoles: int) -> None:
 def checked_switch(name: str, values: Any, num_consoles: int) -> np.ndarray:
     """Return which consoles hold a switch, bool `[]` or `[n]`. Errors: ValueError."""
     check_per_console(name, values, num_consoles)
-    held = np.asarray(values)
-    if held.dtype.kind not in "biu":
+    given = np.asarray(values)
+    if given.dtype.kind not in "biu":
         raise ValueError(f"{name}={values}: expected True or False, or {num_consoles} of them")
-    return held != 0
+    held: np.ndarray = given != 0
+    return held
 
 
 def as_rows(consoles: Any, num_consoles: int) -> np.ndarray | slice:
