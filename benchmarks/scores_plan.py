@@ -106,7 +106,7 @@ CRAY_FLAGS = {
         "--gae-lambda 0.95"
     ),
     "a3c": (
-        "--engine serial --normalize-input --num-envs 32 --num-learners 2 --unroll-length 8 --optimizer adam "
+        "--engine serial --num-envs 32 --num-learners 2 --unroll-length 8 --optimizer adam "
         "--learning-rate 5e-4 --normalize-advantages --gae-lambda 0.95"
     ),
     "apex": (
@@ -137,7 +137,7 @@ for algorithm in ("a2c", "a3c"):
 for name in ("a3c", "a3c breakout"):
     plan = CRAY[name]
     CRAY[f"{name}, inputs as they are"] = dataclasses.replace(
-        plan, seeds=(0,), flags=tuple(flag for flag in plan.flags if flag != "--normalize-input")
+        plan, seeds=(0,), flags=(*plan.flags, "--no-normalize-input")
     )
 # The trainings of the first table, by their own scores.
 CRAY["ppo"] = dataclasses.replace(BEST, protocol="training")

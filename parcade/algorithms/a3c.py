@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parcade.algorithms.a2c import A2C, A2CConfig
-from parcade.model.policy import NetworkConfig
 from parcade.ranges import Count
 
 
@@ -23,8 +22,6 @@ class A3CConfig(A2CConfig):
 
     num_envs: Count = 16
     """Number of environments, over all learners."""
-    network: NetworkConfig = NetworkConfig(normalize_input=False)
-    """The policy's network."""
 
 
 class A3C(A2C):
