@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
@@ -45,6 +47,7 @@ from parcade.machine.facts import commit, machine
 from parcade.machine.threads import check_threads, set_threads, threads_asked_for
 from parcade.machine.timing import Timer
 from parcade.profile.recorder import recorder_from_environment
+from parcade.report.writers import MetricsFile, Writers
 
 __all__ = [
     "Device", "Engine", "Evaluate", "Fit", "FitConfig", "Loss", "Place", "batches", "connect", "device_of",
@@ -172,9 +175,11 @@ def fit(
     The first Ctrl-C or SIGTERM on any rank, or a file ``stop`` in ``run``, stops all ranks after the same
     update, within a few seconds of updates. The fit then ends as after its last epoch.
 
+    Results that cannot be written at the end, e.g. on a full disk, are reported with ``say``.
+
     Errors: UsageError for a batch size that the number of ranks does not divide, an unsupported module, a
-    directory that holds a run of ``parcade train``, data that do not fit on the GPU, or ranks with different
-    datasets or settings; RuntimeError when the ranks' parameters differ at the end.
+    directory that cannot be made or holds a run of ``parcade train``, data that do not fit on the GPU, or
+    ranks with different datasets or settings; RuntimeError when the ranks' parameters differ at the end.
     """
     check_fit(module, dataset, config, exchange)
     check_same(module, dataset, config, exchange, has_run=run is not None)
@@ -194,19 +199,30 @@ def fit(
         _share_buffers(module, exchange)
         exchange.check_parameters()
         if run is not None and exchange.rank == 0:
-            _write_results(run, module, config, exchange, done)
+            try:
+                _write_results(run, module, config, exchange, done)
+            except (OSError, SafetensorError) as error:  # the last for a full disk; the caller has the module
+                say(f"warning: the results of this fit cannot be written to {run} ({error})")
     return done
 
 
 def _registered(run: Path, config: FitConfig, exchange: Exchange) -> Heartbeat:
     from parcade.cluster.processes import clear_records
 
+    failure = "the first rank cannot write it"
+    is_ready = torch.ones(1)
     if exchange.rank == 0:
-        run.mkdir(parents=True, exist_ok=True)
-        clear_records(run)
-        (run / STOP_FILE).unlink(missing_ok=True)
-        (run / "metrics.jsonl").unlink(missing_ok=True)
-    exchange.broadcast(torch.zeros(1))  # register only after rank 0 has removed an earlier fit's records
+        try:
+            run.mkdir(parents=True, exist_ok=True)
+            clear_records(run)
+            (run / STOP_FILE).unlink(missing_ok=True)
+            (run / "metrics.jsonl").unlink(missing_ok=True)
+        except OSError as error:
+            failure = error.strerror
+            is_ready.zero_()
+    # Register only after rank 0 has removed an earlier fit's records.
+    if not exchange.broadcast(is_ready):
+        raise UsageError(f"run={run} cannot be a directory of results ({failure}); use another one")
     activity = lambda: activity_of([exchange.timer])  # noqa: E731
     return mpi.registered(
         run,
@@ -224,7 +240,8 @@ class _Fitting:
     def __init__(self, module, dataset, loss, config, exchange, evaluate, run, say, stop) -> None:
         self.module, self.dataset, self.loss, self.config, self.exchange = (
             module, dataset, loss, config, exchange)  # fmt: skip
-        self.evaluate, self.run, self.say, self.stop = evaluate, run, say, stop
+        self.evaluate, self.say, self.stop = evaluate, say, stop
+        self.writer = Writers([MetricsFile(run)] if run is not None else [], say)
         self.timer: Timer = exchange.timer
         self.device = device_of(module)
         self.done = Fit()
@@ -338,9 +355,7 @@ class _Fitting:
         others = {f"evaluation/{name}" if name in own else name: each for name, each in figures.items()}
         record = own | others
         self.done.evaluations.append(record)
-        if self.run is not None:
-            with open(self.run / "metrics.jsonl", "a") as file:
-                file.write(json.dumps(record) + "\n")
+        self.writer.write(record)
 
 
 def _recordable(figures: Any) -> dict[str, Any]:
@@ -424,7 +439,12 @@ def _write_results(run: Path, module: nn.Module, config: FitConfig, exchange: Ex
     # An extra state (torch's get_extra_state) may be any object; the file holds tensors only.
     state = {name: each for name, each in module.state_dict().items() if isinstance(each, Tensor)}
     tensors = {name: contiguous_copy(tensor) for name, tensor in state.items()}
-    safetensors.torch.save_file(tensors, run / "module.safetensors")
+    temporary = run / "module.safetensors.tmp"
+    try:
+        safetensors.torch.save_file(tensors, temporary)
+        os.replace(temporary, run / "module.safetensors")
+    finally:
+        temporary.unlink(missing_ok=True)
     result = {
         "epochs": done.epochs,
         "updates": done.updates,

@@ -73,6 +73,9 @@ def check_fit(module: nn.Module, dataset: Dataset, config: FitConfig, exchange: 
             f"epochs={config.epochs}, batch_size={config.batch_size}, "
             f"evaluate_every={config.evaluate_every}: expected 1 or more, 1 or more, and 0 or more"
         )
+    most = 2**63 - 1 - config.epochs  # the sampler adds the epoch
+    if not -(2**63) <= config.seed <= most:
+        raise UsageError(f"seed={config.seed}: expected an integer from {-(2**63)} to {most}")
     if config.batch_size % exchange.world_size:
         below = config.batch_size // exchange.world_size * exchange.world_size
         choice = f"{below} or {below + exchange.world_size}" if below else str(exchange.world_size)

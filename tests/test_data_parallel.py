@@ -152,6 +152,7 @@ def with_a_buffer_elsewhere():
         ),
         (nn.Linear(3, 2), FitConfig(epochs=0), "epochs=0"),
         (nn.Linear(3, 2), FitConfig(batch_size=16.0), "batch_size=16.0: expected an integer"),
+        (nn.Linear(3, 2), FitConfig(batch_size=16, seed=2**64), "seed=18446744073709551616: expected an"),
         (nn.Linear(3, 2), FitConfig(max_grad_norm=-1.0), "max_grad_norm=-1.0: expected a number above 0"),
         (nn.Linear(3, 2), FitConfig(max_grad_norm="1"), "max_grad_norm='1': expected a number above 0"),
         (nn.Linear(3, 2), FitConfig(hang_seconds=math.nan), "hang_seconds=nan: expected a number of 0 or"),
@@ -197,6 +198,48 @@ def test_whatever_an_evaluation_returns_the_module_is_saved(figures, recorded, t
     assert recorded.items() <= json.loads(line).items()
     assert module.training, "as without an evaluation, and as on other ranks"
     assert (tmp_path / "run" / "module.safetensors").exists()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("file", "warned"),
+    [
+        ("metrics.jsonl", "warning: cannot write metrics.jsonl (Is a directory); training continues without"),
+        ("module.safetensors", "warning: the results of this fit cannot be written to"),
+        ("result.json", "warning: the results of this fit cannot be written to"),
+    ],
+)
+def test_results_that_cannot_be_written_do_not_cost_the_training(file, warned, tmp_path):
+    said = []
+
+    def evaluate(module):
+        (tmp_path / file).unlink(missing_ok=True)
+        (tmp_path / file).mkdir()  # from now on it cannot be written, as on a full disk
+        return {"error": 0.5}
+
+    module, config = nn.Linear(3, 2), FitConfig(epochs=2, batch_size=16)
+    done = fit(
+        module, blobs(), F.cross_entropy, config, exchange=connect("local"), optimizer=sgd,
+        evaluate=evaluate, run=tmp_path, say=said.append,
+    )  # fmt: skip
+    assert done.updates == 12 and len(done.evaluations) == 1
+    (warning,) = [line for line in said if line.startswith("warning")]
+    assert warning.startswith(warned)
+    assert not list(tmp_path.glob("*.tmp"))
+    if file == "metrics.jsonl":
+        assert (tmp_path / "module.safetensors").is_file() and (tmp_path / "result.json").is_file()
+
+
+@pytest.mark.quick
+def test_a_directory_that_cannot_be_made_is_refused_before_the_fit(tmp_path):
+    (tmp_path / "file").write_text("not a directory")
+    for run in ("file", "file/fit"):
+        with pytest.raises(UsageError, match=f"run={tmp_path / run} cannot be a directory of results"):
+            fit(
+                nn.Linear(3, 2), blobs(), F.cross_entropy, FitConfig(batch_size=16),
+                exchange=connect("local"), optimizer=sgd, run=tmp_path / run,
+            )  # fmt: skip
+    assert (tmp_path / "file").read_text() == "not a directory"
 
 
 class Unusual(nn.Linear):
