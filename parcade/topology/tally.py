@@ -112,11 +112,17 @@ class Tally:
         return {name: share for name, share in shares.items() if name in METRICS}
 
     def get_state(self) -> dict[str, Any]:
-        """Return the counters as JSON values. The reporter takes all rows before it writes a checkpoint."""
+        """Return the counters and the rows not yet taken as JSON values.
+
+        The reporter takes all rows before a checkpoint, but the checkpoint waits for running calls.
+        """
         names = ("frames", "reset_frames", "steps", "cut_games", "restarts", "rollbacks", "lost_turns")
-        return {name: getattr(self, name) for name in names}
+        rows = [row.tolist() for rows in self._rows for row in rows]
+        return {**{name: getattr(self, name) for name in names}, "rows": rows}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore the counters returned by ``get_state``."""
+        """Restore a state returned by ``get_state``; older ones have no rows."""
+        self._rows = [np.array(state.get("rows", []), np.float64).reshape(-1, NUM_COLUMNS)]
         for name, value in state.items():
-            setattr(self, name, value)
+            if name != "rows":
+                setattr(self, name, value)

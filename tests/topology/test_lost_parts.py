@@ -147,6 +147,22 @@ def test_a_checkpoint_on_a_cluster_keeps_the_unrolls_being_played(tmp_path, algo
         each.close()
 
 
+@pytest.mark.parametrize("algorithm", ["impala", "apex", "a3c"])
+def test_episodes_that_end_while_a_checkpoint_waits_are_counted_after_a_resume(
+    tmp_path, algorithm, monkeypatch
+):
+    monkeypatch.setattr(SerialEngine, "is_remote", True)
+    config = config_for(tmp_path, algorithm, num_envs=4, **(REPLAY if algorithm == "apex" else {}))
+    run = start_run(config)
+    driver = begun(config, turns=20)
+    driver.tally.take_new()  # as the reporter does
+    assert checkpointer(config, run, driver).save() == ""
+    resumed = make_driver(config, SerialEngine())
+    checkpointer(config, run, resumed).restore()
+    ended = driver.tally.take_new()
+    assert len(ended) and np.array_equal(resumed.tally.take_new(), ended)
+
+
 def test_a_resume_with_fewer_actors_counts_no_lost_shard(tmp_path):
     config = config_for(tmp_path, "apex", topology={"num_actors": 2}, num_envs=4, **REPLAY)
     run = start_run(config)
