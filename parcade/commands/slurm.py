@@ -179,12 +179,12 @@ def _without_run_dir(words: list[str]) -> list[str]:
 
 def _gpus_per_node(config, nodes: int, extra: tuple[str, ...]) -> int:
     """Return the GPUs that a node must have: one per rank or part on a GPU; 0 if ``extra`` asks for them."""
-    from parcade.topology.run import resources_of
+    from parcade.topology.run import gpus_of_a_node
 
     if any(re.match("--(gpus|gres|tres)", word) for word in extra):
         return 0
     if config.run.engine == "ray":
-        return math.ceil(resources_of(config)["GPU"] / nodes)
+        return gpus_of_a_node(config, nodes)
     return math.ceil(config.run.ranks / nodes) if config.run.device == "cuda" else 0
 
 

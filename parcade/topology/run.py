@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import reprlib
 from pathlib import Path
@@ -96,6 +97,13 @@ def largest_part(config: TrainConfig) -> dict[str, float]:
     """Return the most CPUs and GPUs that one part reserves, which a node must have."""
     parts = _reservations(config)
     return {kind: max(each[kind] for count, each in parts if count) for kind in ("CPU", "GPU")}
+
+
+def gpus_of_a_node(config: TrainConfig, nodes: int) -> int:
+    """Return the GPUs that each of ``nodes`` equal nodes must have: no part is divided among them."""
+    parts = [(count, each["GPU"]) for count, each in _reservations(config)]
+    even = sum(count * gpus for count, gpus in parts) / nodes
+    return math.ceil(max(even, *(math.ceil(count / nodes) * gpus for count, gpus in parts)))
 
 
 def make_driver(config: TrainConfig, engine: Engine) -> Driver:

@@ -191,6 +191,11 @@ def test_a_job_on_gpus_asks_for_them(written):
     assert "--gres=gpu:a100:4" in own and not any("gpus-per-node" in word for word in own)
     parts = [*PARTS, "--learner-gpus", "0.5", "--device", "cuda"]
     assert "--gpus-per-node=2" in directives(written("--cpus-per-rank", "5", job=parts))
+    # A part is on one node: four learners with 2 GPUs each take two nodes' 4, or three nodes' 4, not 8 / 3.
+    parts = [*PARTS, "--learner-gpus", "2", "--device", "cuda"]
+    for nodes, gpus in ((1, 8), (2, 4), (3, 4), (4, 2), (8, 2)):
+        job = written("--nodes", str(nodes), "--cpus-per-rank", "5", job=parts)
+        assert f"--gpus-per-node={gpus}" in directives(job)
     assert not any(word.startswith("--gpus") for word in directives(written()))
 
 
