@@ -34,7 +34,8 @@ class ProfileFlags:
     out: str = ""
     """Directory of the report; empty creates profiles/TIME."""
     barrier: bool = True
-    """Add a barrier before every collective call, to separate waiting from communication."""
+    """Add a barrier before every collective call, to separate waiting from communication. With --read, files
+    say themselves whether there were barriers."""
     limit: str = "15m"
     """Give up if the command has not ended after this time."""
     read: str = ""
@@ -130,7 +131,10 @@ def _read(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
         )
     shown = f"a program with PARCADE_PROFILE={path}"
     ranks = read_ranks(path)
-    return Profile(shown, {}, flags.barrier, cores_at_once(), machine(), commit(), 0.0, ranks), path
+    # The ranks may have run on another host: their files say more than this machine does.
+    barrier = flags.barrier if ranks[0].barrier is None else ranks[0].barrier
+    cores = ranks[0].cores_at_once or cores_at_once()
+    return Profile(shown, {}, barrier, cores, machine(), commit(), None, ranks), path
 
 
 def _report(found: Profile, folder: Path, *, new: bool = False) -> int:

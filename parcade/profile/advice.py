@@ -84,7 +84,7 @@ def cores_shared_with_others(profile: Profile) -> Iterator[Finding]:
             "warning",
             f"rank {rank.rank} gets {got:.0%} of a core while it works: other programs use the machine",
             f"preempted {preempted:.0f} times a second; {own_threads} thread(s) of this run on "
-            f"{profile.cores_of(rank)} core(s); load average {profile.load:.1f}",
+            f"{profile.cores_of(rank)} core(s); load average {profile.load_text}",
             "stop other programs, or compare steps per CPU-second instead of steps/s",
         )
 

@@ -75,6 +75,8 @@ class RankProfile:
     """How many of these a quota of CPU time lets them keep busy; 0 in older files without this field."""
     own_seconds: float = 0.0
     """CPU seconds of the recorder at the ends of iterations; 0 in older files without this field."""
+    barrier: bool | None = None
+    """Whether ranks waited at a barrier before collective calls; None in older files without this field."""
     barrier_seconds: float = 0.0
     """The part of ``wait`` at barriers, for other ranks; 0 without barriers and in older files."""
     device_name: str = ""
@@ -140,7 +142,8 @@ class Profile:
     cores: int
     machine: dict[str, Any]
     commit: str | None
-    load: float
+    load: float | None
+    """Load average at the start; None if it is not known."""
     ranks: tuple[RankProfile, ...]
 
     def run_setting(self, name: str, otherwise: Any = None) -> Any:
@@ -154,6 +157,11 @@ class Profile:
     def cores_of(self, rank: RankProfile) -> int:
         """Return how many cores the ranks of a rank's host may keep busy together."""
         return rank.cores_at_once or len(rank.local_cores or rank.affinity) or self.cores
+
+    @property
+    def load_text(self) -> str:
+        """The load average, for reports."""
+        return "unknown" if self.load is None else f"{self.load:.1f}"
 
     @property
     def iterations(self) -> int:

@@ -194,7 +194,7 @@ def _provenance(profile: Profile) -> str:
     rank = profile.ranks[0]
     return (
         f"Command: {profile.command}. Commit {profile.commit or 'unknown'}. "
-        f"{machine_text(profile.machine, profile.cores)}; load average {profile.load:.1f} at the start. "
+        f"{machine_text(profile.machine, profile.cores)}; load average {profile.load_text} at the start. "
         f"Recording overhead: {scope * 1e6:.2f} us per scope x "
         f"{rank.scopes / max(profile.iterations, 1):,.0f} scopes per iteration over "
         f"{statistics.mean(rank.iteration_cpu_seconds):.3g} s of CPU time{_other_costs(profile)} = "

@@ -254,6 +254,7 @@ class Recorder:
             scopes=self.scopes,
             scope_cost_seconds=self._scope_cost,
             own_seconds=self._own_seconds,
+            barrier=self.barrier,
             barrier_seconds=self._barrier_seconds,
             threads=len(used),
             busy_threads=sum(cpu / watched > BUSY_SHARE for cpu in used),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from profiles import profile
+from profiles import rank as rank_of
 
 from parcade.cli import main
 from parcade.cluster import launch, mpi
@@ -18,7 +19,7 @@ from parcade.cluster.processes import read_records
 from parcade.commands.profile import _report
 from parcade.profile import recorded_command as module
 from parcade.profile.advice import advise
-from parcade.profile.data import from_json
+from parcade.profile.data import from_json, write_rank
 from parcade.profile.recorded_command import RecordedCommand
 
 pytest.importorskip("matplotlib", reason="the extra parcade[plots] is not installed")
@@ -130,6 +131,18 @@ def test_the_report_is_made_again_from_its_data_and_from_nothing_else(tmp_path, 
         assert main(["profile", "--read", str(tmp_path / "bad.json")]) == 2
         error = capsys.readouterr().err
         assert says in error and error.count("\n") == 1, error
+
+
+@pytest.mark.quick
+def test_a_recording_from_another_host_is_reported_with_that_hosts_cores(tmp_path, capsys):
+    there = {"recording": "1", "world_size": 2, "affinity": list(range(96)), "cores_at_once": 96}
+    for number in range(2):
+        write_rank(rank_of(number, barrier=False, **there), tmp_path)
+    assert main(["profile", "--read", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "1.90 of 96 cores used" in printed and "96 of 96" in printed
+    assert "load average unknown at the start" in printed
+    assert "Recorded without barriers: communicate includes waiting for slower ranks." in printed
 
 
 def test_a_real_run_of_two_ranks_is_split_and_its_recording_costs_under_two_per_cent(tmp_path, capsys):
