@@ -106,7 +106,8 @@ def examine_running(
             f"use --threads-per-rank {max(1, int(cores // max(1, len(processes))))}",
         )
     pinned = [process for process in processes if len(process.affinity) == 1]
-    if len(pinned) > 1 and len({process.affinity for process in pinned}) < len(pinned):
+    # With one core in all, nothing pins them there: the plan's rule on ranks and cores says so.
+    if cores > 1 and len(pinned) > 1 and len({process.affinity for process in pinned}) < len(pinned):
         yield Finding(
             "ranks-share-a-core",
             "problem",

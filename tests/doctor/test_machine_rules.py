@@ -129,6 +129,8 @@ def test_a_run_under_way_is_judged_by_what_its_threads_do():
     assert finding.rule == "threads-oversubscribed" and finding.level == "problem"
     (finding,) = examine_running([process("0", affinity=(1,)), process("1", affinity=(1,))], cores=2)
     assert finding.rule == "ranks-share-a-core"
+    alone = [process("0", affinity=(0,)), process("1", affinity=(0,))]
+    assert list(examine_running(alone, cores=1)) == [], "there is no other core to bind them to"
     assert list(examine_running([process("0", affinity=(0,)), process("1", affinity=(1,))], cores=2)) == []
     (finding,) = examine_running([process("0", cores_used=0.0, busy_threads=0)], cores=2)
     assert finding.rule == "nothing-runs" and "parcade stacks" in finding.fix
