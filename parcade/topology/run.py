@@ -158,7 +158,8 @@ def run_topology(
                     metrics = driver.advance(progress.share)
                 exchange.updates, exchange.bytes_moved = driver.updates, driver.bytes_moved
                 reporter.record(driver.tally, metrics)
-                scale(run, driver, view.say)
+                if reporter.finished is None:  # else the checkpoint is written, and a resume would not know
+                    scale(run, driver, view.say)
         return write_result(config, run, progress, reporter.finished)
 
 

@@ -31,7 +31,7 @@ from parcade.report.progress import Progress
 from parcade.rl.q_learning import importance_weights
 from parcade.topology.driver_checkpoint import TopologyCheckpointer
 from parcade.topology.engine import SerialEngine
-from parcade.topology.run import make_driver
+from parcade.topology.run import SCALE_FILE, make_driver
 from parcade.train import run_training, start_run
 
 SMALL = NetworkConfig(network="mlp", hidden=16, normalize_input=False)
@@ -230,6 +230,18 @@ def test_actors_can_be_added_and_removed(tmp_path):
             after = {part.name: part.thing.group.frames for part in driver.of_role("actor")}
             assert len(after) == count and all(after[name] > before[name] for name in after)
         driver.close()
+
+
+def test_a_request_for_actors_at_the_end_of_a_run_waits_for_its_resume(tmp_path):
+    config = config_for(tmp_path / "run", "impala", num_envs=4)
+    run = start_run(config)
+    (run / "stop").touch()
+    (run / SCALE_FILE).write_text('{"actors": 5}')
+    run_training(config, run)
+    assert newest_checkpoint(run)[1]["plan"]["actors"] == 2 and (run / SCALE_FILE).exists()
+    (run / "stop").unlink()
+    run_training(config, run, resume=True)
+    assert newest_checkpoint(run)[1]["plan"]["actors"] == 5 and not (run / SCALE_FILE).exists()
 
 
 def test_a_replay_has_room_for_the_actors_of_the_start_and_forgets_removed_ones(tmp_path):
