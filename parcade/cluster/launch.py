@@ -35,6 +35,7 @@ POLL_SECONDS = 0.2
 CARRIED = {
     "LD_LIBRARY_PATH",
     "MKL_NUM_THREADS",
+    "NUMBA_CACHE_DIR",
     "OMPI_MCA_mpi_yield_when_idle",
     "OMP_NUM_THREADS",
     "OMP_WAIT_POLICY",
@@ -46,6 +47,9 @@ CARRIED = {
     "PARCADE_RUN_DIR",
     "PATH",
     "PYTHONPATH",
+    "WANDB_ENTITY",
+    "WANDB_MODE",
+    "WANDB_PROJECT",
 }
 
 

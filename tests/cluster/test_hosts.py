@@ -100,6 +100,9 @@ def test_each_mpi_gets_its_own_words(tmp_path):
         "mpiexec -n 3 --host a:2,b:1 --map-by slot --prtemca plm_ssh_agent ssh -x OMP_NUM_THREADS "
         "--prtemca prte_if_include 127.0.0.0/8 --mca btl_tcp_if_include 127.0.0.0/8 python x.py"
     )
+    documented = {"NUMBA_CACHE_DIR": "/scratch", "WANDB_MODE": "offline", "WANDB_PROJECT": "atari"}
+    passed_on = " ".join(launch_command(job, "mpiexec", "openmpi", documented))
+    assert " -x NUMBA_CACHE_DIR -x WANDB_MODE -x WANDB_PROJECT " in passed_on
     mpich = " ".join(launch_command(job, "mpiexec", "mpich", {}))
     assert mpich == "mpiexec -n 3 -hosts a:2,b:1 -launcher ssh -launcher-exec ssh -iface lo python x.py"
 
