@@ -227,8 +227,8 @@ class Recorder:
         self.exchange.on_collective = None
         if self._end is None:
             raise UsageError(
-                f"the run ended before iteration {WARM_UP_ITERATIONS + 1}, where recording starts; raise "
-                "--total-frames or lower --unroll-length"
+                f"the run ended before iteration {WARM_UP_ITERATIONS + 1}, where recording starts; record a "
+                "longer one: raise --total-frames, or the epochs of a fit"
             )
         write_rank(self._result(), self.folder)
 
