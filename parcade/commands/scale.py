@@ -210,7 +210,13 @@ def _job(words: list[str], flags: ScaleFlags) -> ScaledJob:
         )
     if flag := given_flag(words, ("--engine", "--resume", "--run-dir", "--threads-per-rank")):
         raise UsageError(f"parcade scale sets {flag} itself; leave it out")
-    return TrainJob(words, parse_training(words))
+    config = parse_training(words)
+    if config.is_topology:
+        raise UsageError(
+            f"parcade scale supports algorithms that run on MPI ranks; {config.run.algorithm} is a system of "
+            "actors and learners: train it with other --num-actors and compare its steps_per_second"
+        )
+    return TrainJob(words, config)
 
 
 def _plan(flags: ScaleFlags) -> StudyPlan:

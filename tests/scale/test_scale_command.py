@@ -86,6 +86,10 @@ BAD = {
         ["pong", "--link-gbit", "5"],
         "--link-gbit describes hosts to simulate; add --simulate",
     ),
+    "a system of actors": (
+        ["tiny_catch", "--algorithm", "impala"],
+        "impala is a system of actors and learners: train it with other --num-actors",
+    ),
     "a program that is not there": (["--"], "nothing follows --"),
     "a program under a launcher": (
         ["--", "mpiexec", "-n", "2", "x"],
