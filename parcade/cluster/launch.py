@@ -102,8 +102,9 @@ def run_ranks(job: Job) -> int:
     """Run a job and return the launcher's exit code, or 1 if the job was ended before all ranks finished.
 
     On Ctrl-C, SIGTERM or a closed terminal, the stop file asks the ranks to finish their iteration and save.
-    A job that does not stop in time, overruns its time limit or hangs (``watchdog``) is ended after its
-    stacks are printed. While it writes a checkpoint, it has as much more time as the watchdog allows.
+    A later Ctrl-C ends them at once. A job that does not stop in time, overruns its time limit or hangs
+    (``watchdog``) is ended after its stacks are printed. While it writes a checkpoint, it has as much more
+    time as the watchdog allows.
     """
     clear_records(job.run)
     environment = mpi.rank_environment(job.threads_per_rank) | {
@@ -191,7 +192,8 @@ def _wait(process: subprocess.Popen, job: Job, asked: list[int]) -> str | None:
             stop = _Deadline(watch, since=now, at=now + STOP_GRACE_SECONDS)
         if limit is not None and (seconds := limit.overrun(now)) is not None:
             return f"the job overran its time limit by {seconds:.0f} s"
-        if len(asked) > 1:
+        # Batch systems repeat SIGTERM, and a closed terminal SIGHUP: only a later Ctrl-C is in a hurry.
+        if signal.SIGINT in asked[1:]:
             return "interrupted twice"
         if stop is not None and (seconds := stop.overrun(now)) is not None:
             return f"the job did not stop within {seconds:.0f} s"

@@ -158,3 +158,22 @@ def test_a_job_that_does_not_end_is_ended(waited_for, monkeypatch, cause, scope)
         monkeypatch.setattr(watchdog, "START_SECONDS", 0.5)
     reason = waited_for(cause, scope.split()[0], sleeps=100, beats="without" not in scope)
     assert reason.startswith(REASONS[cause])
+
+
+@pytest.mark.parametrize(
+    ("signals", "reason"),
+    [
+        ([signal.SIGTERM, signal.SIGTERM], None),
+        ([signal.SIGHUP, signal.SIGHUP, signal.SIGTERM], None),
+        ([signal.SIGINT, signal.SIGTERM], None),
+        ([signal.SIGINT, signal.SIGINT], "interrupted twice"),
+        ([signal.SIGTERM, signal.SIGINT], "interrupted twice"),
+    ],
+)
+def test_only_a_second_ctrl_c_ends_a_job_before_its_checkpoint(tmp_path, signals, reason):
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1)"])
+    try:
+        assert launch._wait(process, Job([], 1, tmp_path, 1), signals) == reason
+    finally:
+        process.kill()
+        process.wait()
