@@ -377,7 +377,8 @@ EXPLAINED_BY = {
     "waiting-for-the-last": {"straggler", "evaluation-too-frequent"},
     "environment-bound": {"gpu-waits-for-emulation"},
     "learner-bound": {"launch-bound"},
-    "batches-too-small": {"cores-shared-with-others"},
+    "batches-too-small": {"cores-shared-with-others", "more-ranks-than-cores"},
+    "communication-will-bound": {"more-ranks-than-cores"},
 }
 
 

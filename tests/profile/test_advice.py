@@ -236,6 +236,14 @@ def test_advice_on_images_and_consoles_is_for_runs_that_have_larger_ones():
     assert "smaller observations" in task
 
 
+def test_ranks_that_share_cores_are_not_told_how_far_to_split_the_job():
+    talking = split(communicate=1.0, infer=4.0)
+    ranks = with_settings(both(split=talking), "hyper", num_envs=4)
+    assert {"communication-will-bound", "batches-too-small"} <= rules(ranks)
+    crowded = with_settings(both(split=talking, local_cores=[0], affinity=[0]), "hyper", num_envs=4)
+    assert rules(crowded) == {"more-ranks-than-cores"}
+
+
 def test_cores_that_others_use_are_no_evidence_of_small_batches():
     taken = {"involuntary_switches": 10_000, "iteration_cpu_seconds": [0.1] * 10, "pools": [["torch", 2]]}
     found = rules(both(**taken))
