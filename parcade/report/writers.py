@@ -79,7 +79,8 @@ class MetricsFile(Writer):
 class TensorBoardWriter(Writer):
     """Writes TensorBoard events to the run's directory.
 
-    ``resumed_at``: position on the x axis where a resumed run continues; TensorBoard hides what is after it.
+    ``resumed_at``: position on the x axis where a resumed run continues; TensorBoard hides what is after it,
+    and not the report at it.
     """
 
     name = "TensorBoard events"
@@ -95,7 +96,9 @@ class TensorBoardWriter(Writer):
         """
         from torch.utils.tensorboard import SummaryWriter
 
-        return SummaryWriter(str(self._run), purge_step=self._resumed_at)
+        # TensorBoard hides what is at the purge step as well.
+        after = None if self._resumed_at is None else self._resumed_at + 1
+        return SummaryWriter(str(self._run), purge_step=after)
 
     def write(self, metrics: dict[str, Any]) -> None:
         for name, value in self._names.rename(metrics).items():

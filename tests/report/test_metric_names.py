@@ -86,3 +86,20 @@ def test_tensorboard_reads_back_the_names_over_the_librarys_axis(tmp_path, libra
     events = EventAccumulator(str(tmp_path)).Reload()
     assert tag in events.Tags()["scalars"]
     assert {event.step for name in events.Tags()["scalars"] for event in events.Scalars(name)} == {step}
+
+
+def test_tensorboard_keeps_the_report_at_which_a_run_was_resumed(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def write(resumed_at, *frames):
+        writer = TensorBoardWriter(tmp_path, names_for("parcade", "q"), resumed_at)
+        for each in frames:
+            writer.write({"frames": each})
+        writer.close(failed=False)
+
+    write(None, 100, 200, 300)  # killed after its checkpoint at 200
+    (earlier,) = tmp_path.iterdir()
+    earlier.rename(tmp_path / "events.out.tfevents.1")  # TensorBoard reads files in the order of their names
+    write(200, 250)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [event.step for event in events.Scalars("frames")] == [100, 200, 250]
