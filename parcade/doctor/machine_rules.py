@@ -105,8 +105,8 @@ def cgroup(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
 
 
 def numa(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
-    """Several NUMA nodes: memory that is near some cores and far from others."""
-    nodes = len([node for node in facts.numa_nodes if node])
+    """Cores on several NUMA nodes: memory that is near some of them and far from others."""
+    nodes = len([node for node in facts.numa_nodes if set(node) & set(facts.usable_cores)])
     if nodes > 1 and plan.engine != "mpi":
         yield Finding(
             "numa",

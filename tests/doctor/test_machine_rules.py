@@ -105,6 +105,11 @@ def test_one_rank_in_a_container_with_half_a_core_is_not_told_to_be_one():
     assert "--ranks 1 here" in finding.fix
 
 
+def test_a_process_on_one_numa_node_is_not_told_to_bind_itself():
+    facts = dataclasses.replace(HEALTHY, numa_nodes=((0, 1), (2, 3)), usable_cores=(2, 3))
+    assert list(rules.numa(facts, PlannedRun())) == []
+
+
 def test_the_missing_mpi_is_no_matter_to_a_local_run():
     facts = dataclasses.replace(HEALTHY, mpi_library=None, mpi_launcher=None)
     assert rules.examine(facts, PlannedRun(engine="local", precision="bfloat16")) == []
