@@ -57,7 +57,12 @@ def check_hosts(names: list[str], remote_shell: str, environment: dict[str, str]
 
 
 def _ask(name: str, remote_shell: str, command: str) -> dict[str, str]:
-    words = [*shlex.split(remote_shell), name, command]
+    try:
+        words = [*shlex.split(remote_shell), name, command]
+    except ValueError as error:
+        raise UsageError(
+            f"remote_shell={remote_shell} is not a command ({error}); check its quotes"
+        ) from None
     try:
         done = subprocess.run(
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_SECONDS

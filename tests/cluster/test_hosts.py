@@ -143,6 +143,11 @@ def test_a_remote_shell_that_is_not_there_is_refused():
         check_hosts(["b"], "/no/such/shell", {})
 
 
+def test_a_remote_shell_with_an_open_quote_is_refused():
+    with pytest.raises(UsageError, match=r"remote_shell=ssh ' is not a command \(No closing quotation\)"):
+        check_hosts(["b"], "ssh '", {})
+
+
 def test_the_versions_name_this_python():
     assert versions()["python"] == ".".join(map(str, sys.version_info[:3]))
 
