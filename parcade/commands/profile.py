@@ -121,6 +121,10 @@ def _read(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
             return from_json(json.loads(path.read_text())), path.parent
         except UsageError:
             raise
+        except OSError as error:
+            raise UsageError(
+                f"{path} cannot be read ({error.strerror}); expected a profile.json of parcade profile"
+            ) from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"{path} is not a profile ({error}); expected a profile.json of parcade profile"

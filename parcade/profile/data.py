@@ -274,6 +274,10 @@ def read_ranks(folder: Path) -> tuple[RankProfile, ...]:
         )
     try:
         ranks = tuple(_checked(RankProfile(**json.loads(path.read_text()))) for path in paths)
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename} cannot be read ({error.strerror}); expected a file that PARCADE_PROFILE wrote"
+        ) from None
     except (ValueError, TypeError) as error:
         raise UsageError(
             f"{folder} does not hold profile files of this version ({error}); record the run again"

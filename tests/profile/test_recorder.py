@@ -155,6 +155,12 @@ def test_ranks_of_several_recordings_are_not_read_as_one(tmp_path):
         read_ranks(tmp_path)
 
 
+def test_a_file_of_a_rank_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "rank-0.json").mkdir()
+    with pytest.raises(UsageError, match=r"rank-0\.json cannot be read \(Is a directory\); expected a file"):
+        read_ranks(tmp_path)
+
+
 def test_a_recording_says_when_it_began_and_of_how_many_ranks_it_is(world, tmp_path, monkeypatch):
     monkeypatch.setattr(module.time, "time", lambda: 1_700_000_000.25)
     for _ in range(3):
