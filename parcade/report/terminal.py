@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
+from collections.abc import Callable
 from typing import Any, TextIO
 
-from parcade.files.outputs import say_line
+from parcade.files.outputs import drop_output, say_line
 from parcade.machine.timing import DEVICE_KINDS, SCOPES
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -131,9 +132,16 @@ class LiveView(PlainView):
         self._live.start()
         super().__init__("", target)
 
+    def _draw(self, draw: Callable[[], None]) -> None:
+        """Draw. If the terminal has been closed, the run goes on without it."""
+        try:
+            draw()
+        except OSError:
+            drop_output(sys.__stdout__)
+
     def say(self, line: str) -> None:
         if line:
-            self._live.console.print(line, highlight=False, markup=False)
+            self._draw(lambda: self._live.console.print(line, highlight=False, markup=False))
 
     def show(self, metrics: dict[str, Any]) -> None:
         from rich.panel import Panel
@@ -160,10 +168,11 @@ class LiveView(PlainView):
         table = Table.grid(padding=(0, 2))
         for row in rows.items():
             table.add_row(*row)
-        self._live.update(Panel(table, title=self._title, expand=False), refresh=True)
+        panel = Panel(table, title=self._title, expand=False)
+        self._draw(lambda: self._live.update(panel, refresh=True))
 
     def close(self) -> None:
-        self._live.stop()
+        self._draw(self._live.stop)
 
 
 def make_view(title: str, target: float | None) -> PlainView:

@@ -127,6 +127,20 @@ def test_the_live_view_has_a_row_for_a_gpu(monkeypatch):
     assert "busy 63%, copies 3%, infer 20%, learn 41%" in stream.getvalue()
 
 
+def test_a_run_goes_on_when_the_terminal_of_its_live_view_is_closed(monkeypatch):
+    pytest.importorskip("rich")
+    monkeypatch.setenv("TERM", "xterm")
+    master, slave = os.openpty()
+    with open(slave, "w") as tty:
+        monkeypatch.setattr("sys.stdout", tty)
+        monkeypatch.setattr("sys.__stdout__", tty)
+        view = terminal.LiveView("title", None)
+        os.close(master)
+        view.say("a message")
+        view.update(report(updates=3))
+        view.close()
+
+
 @pytest.mark.parametrize(("term", "kind"), [("dumb", "PlainView"), ("xterm", "LiveView")])
 def test_a_terminal_that_cannot_redraw_gets_lines(monkeypatch, capsys, term, kind):
     pytest.importorskip("rich")
