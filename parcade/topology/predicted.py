@@ -16,7 +16,7 @@ from parcade.config import TrainConfig
 from parcade.files.state import behind, part_of
 from parcade.topology.actor import Actor
 from parcade.topology.driver import ATTEMPTS, Driver
-from parcade.topology.engine import Engine, Part, Pending
+from parcade.topology.engine import Engine, Part, PartLost, Pending
 from parcade.topology.learner import Learner
 
 
@@ -98,6 +98,13 @@ class Predicted(Driver):
         self.keep_learner_snapshot()
         return note["metrics"]
 
+    def pause(self) -> None:
+        """Take all answers, which count the steps of the actors. These send their observations again."""
+        if self.engine.is_remote:
+            for each in list(self.stepping):
+                if self._observed(each):
+                    self._step(each.part, None, 0)
+
     def forget_actor(self, actor: Part) -> None:
         self.stepping = [each for each in self.stepping if each.part is not actor]
 
@@ -113,28 +120,33 @@ class Predicted(Driver):
         }
 
     def plan_arrays(self) -> dict[str, np.ndarray]:
-        if self.engine.is_remote:  # on a cluster, a resumed run starts these calls again
-            return {}
-        arrays = {}
-        for each in self.stepping:
+        arrays, kept = {}, []
+        for data in self.training:
+            try:
+                held = {n: a for n, a in self.engine.fetch(data).items() if n.startswith("unroll.")}
+            except PartLost:  # the node that held it died
+                continue
+            arrays |= behind(f"training.{len(kept)}.", held)
+            kept.append(data)
+        self.training = deque(kept)
+        for each in self.stepping if not self.engine.is_remote else ():  # see ``pause``
             answers, place = self.answers[each.part.name]
             if answers is not None:
                 told = self.engine.fetch(answers)[place]
                 arrays |= {f"told.{each.part.name}.{name}": np.asarray(value) for name, value in told.items()}
-        for i, data in enumerate(self.training):
-            held = {n: a for n, a in self.engine.fetch(data).items() if n.startswith("unroll.")}
-            arrays |= behind(f"training.{i}.", held)
         return arrays
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.predictions, self.predicted_envs = plan["predictions"]
         self.stepping = []  # drop the calls that ``scale_actors`` started for added actors
+        for i in range(plan["training"]):
+            held = part_of(arrays, f"training.{i}.")
+            if held:  # earlier versions did not save them on a cluster
+                self.training.append(self.engine.share(held))
         if self.engine.is_remote:
             for actor in self.of_role("actor"):
                 self._step(actor, None, 0)
             return
-        for i in range(plan["training"]):
-            self.training.append(part_of(arrays, f"training.{i}."))
         for name in plan["stepping"]:
             told = part_of(arrays, f"told.{name}.")
             self._step(self.parts[name], (told,) if told else None, 0)

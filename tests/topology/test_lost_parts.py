@@ -16,7 +16,7 @@ from parcade.machine.timing import Timer
 from parcade.report.progress import Progress
 from parcade.topology.driver import LOSSES_IN_A_ROW, RunLost
 from parcade.topology.driver_checkpoint import TopologyCheckpointer
-from parcade.topology.engine import PartLost, SerialEngine
+from parcade.topology.engine import LocalPart, PartLost, SerialEngine
 from parcade.topology.learner import Learner, ServerLearner
 from parcade.topology.run import SCALE_FILE, DriverExchange, make_driver, scale
 from parcade.train import start_run
@@ -161,6 +161,32 @@ def test_episodes_that_end_while_a_checkpoint_waits_are_counted_after_a_resume(
     checkpointer(config, run, resumed).restore()
     ended = driver.tally.take_new()
     assert len(ended) and np.array_equal(resumed.tally.take_new(), ended)
+
+
+def test_a_checkpoint_of_ga3c_on_a_cluster_counts_all_steps_and_keeps_the_unrolls(tmp_path, monkeypatch):
+    start = LocalPart.start
+
+    def start_at_once(part, *call):
+        pending = start(part, *call)
+        pending.note()
+        return pending
+
+    monkeypatch.setattr(LocalPart, "start", start_at_once)
+    monkeypatch.setattr(SerialEngine, "is_remote", True)
+    monkeypatch.setattr(SerialEngine, "all_done", lambda engine, calls: calls[:2])  # others take longer
+    config = config_for(tmp_path, "ga3c", topology={"num_actors": 4}, num_envs=8, unroll_length=3)
+    run, driver = start_run(config), begun(config, turns=1)
+    assert any(each.note()["unroll"] for each in driver.stepping)
+    assert checkpointer(config, run, driver).save() == ""
+    resumed = make_driver(config, SerialEngine())
+    checkpointer(config, run, resumed).restore()
+    counted = sum(part.thing.counter.get_state()[2] for part in resumed.of_role("actor"))
+    assert resumed.tally.steps == driver.tally.steps == counted
+    assert len(resumed.training) == len(driver.training) > 0
+    for each in (driver, resumed):
+        for _ in range(5):
+            each.advance(0.0)
+        assert each.tally.steps > counted
 
 
 def test_a_resume_with_fewer_actors_counts_no_lost_shard(tmp_path):
