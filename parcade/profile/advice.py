@@ -63,7 +63,7 @@ def more_ranks_than_cores(profile: Profile) -> Iterator[Finding]:
             "ranks share cores, and every Allreduce waits for the ranks that are not scheduled",
             f"{local} ranks per host on {cores} core(s); {profile.share('wait', 'communicate'):.0%} of the "
             "time is spent waiting and communicating",
-            f"use --ranks {cores} here, or more hosts",
+            f"use --ranks {profile.num_hosts * cores} here, or more hosts",
         )
 
 

@@ -164,6 +164,11 @@ class Profile:
         return "unknown" if self.load is None else f"{self.load:.1f}"
 
     @property
+    def num_hosts(self) -> int:
+        """Number of hosts of the ranks."""
+        return max(1, round(sum(1 / max(rank.local_size, 1) for rank in self.ranks)))
+
+    @property
     def iterations(self) -> int:
         """Number of iterations in the window, the same on every rank."""
         return len(self.ranks[0].iteration_seconds)

@@ -59,11 +59,11 @@ def profile_page(profile: Profile, *, pictures: bool) -> Page:
 def _summary(profile: Profile) -> str:
     iteration = statistics.median(profile.ranks[0].iteration_seconds)
     unit = "steps" if profile.plays else "samples"
+    per_cpu_second = profile.steps_per_second / max(profile.cores_used, 1e-9)
     return (
         f"{profile.steps_per_second:,.0f} {unit}/s over {profile.window_seconds:.1f} s and "
         f"{profile.iterations} iteration(s) of {iteration:.3g} s (median); {profile.cores_used:.2f} of "
-        f"{profile.cores} cores used, {profile.steps_per_second / max(profile.cores_used, 1e-9):,.0f} {unit} "
-        "per CPU-second."
+        f"{profile.num_hosts * profile.cores} cores used, {per_cpu_second:,.0f} {unit} per CPU-second."
     )
 
 

@@ -306,6 +306,9 @@ def test_pinned_ranks_are_compared_with_the_cores_of_their_host():
         for i in range(4)
     ]
     assert not {"threads-oversubscribed", "more-ranks-than-cores"} & rules(profile(*four))
+    eight_on_two_hosts = (rank(i, local_size=4, affinity=[i % 2], local_cores=[0, 1]) for i in range(8))
+    (finding,) = advice.more_ranks_than_cores(profile(*eight_on_two_hosts))
+    assert "--ranks 4 here" in finding.fix
     two = both(affinity=[0], local_cores=[0, 1])
     assert "more-ranks-than-cores" not in rules(two)
     assert "more-ranks-than-cores" in rules(both(affinity=[0], local_cores=[0]))

@@ -20,6 +20,8 @@ def test_the_report_gives_rates_bandwidth_and_its_own_price():
     text = to_text(profile_page(profile(), pictures=False))
     assert "2,000 steps/s over 10.0 s and 10 iteration(s)" in text
     assert "1.90 of 4 cores used" in text
+    on_two_hosts = profile(*(rank(i, local_size=2) for i in range(4)))
+    assert "3.80 of 8 cores used" in to_text(profile_page(on_two_hosts, pictures=False))
     # 2 ranks x 30 MB in 2 x 0.25 s; the ceiling is the median of the measured Allreduces of 0.3 MB
     assert re.search(r"achieved +120 MB/s", text) and re.search(r"ranks idle +150 MB/s", text)
     cost = "1.00 us per scope x 400 scopes per iteration over 0.95 s of CPU time"
