@@ -129,6 +129,7 @@ def _split_note(profile: Profile) -> str:
 
 
 def _process_table(profile: Profile) -> Table:
+    there = profile.machine.get("cores", profile.cores)
     return table_of(
         profile.ranks,
         {
@@ -136,7 +137,8 @@ def _process_table(profile: Profile) -> Table:
             "cores used": lambda rank: f"{rank.cores_used:.2f}",
             "busy threads": lambda rank: f"{rank.busy_threads} of {rank.threads}",
             "widest pool": lambda rank: str(rank.widest_pool),
-            "allowed cores": lambda rank: f"{len(rank.affinity) or '?'} of {profile.cores}",
+            # Not of ``profile.cores``, which a quota of CPU time may make fewer than a rank may use in turn.
+            "allowed cores": lambda rank: f"{len(rank.affinity) or '?'} of {there}",
             "memory": lambda rank: f"{rank.memory_bytes / 2**20:,.0f} MiB",
             "waits/s": lambda rank: f"{rank.voluntary_switches / rank.window_seconds:,.0f}",
             "preempted/s": lambda rank: f"{rank.involuntary_switches / rank.window_seconds:,.0f}",

@@ -29,6 +29,12 @@ def test_the_report_gives_rates_bandwidth_and_its_own_price():
     assert "Nothing stands out" in text
 
 
+def test_a_rank_is_allowed_no_more_cores_than_there_are_under_a_quota_of_cpu_time():
+    found = profile(rank(0, affinity=[*range(8)], cores_at_once=2), cores=2, machine={"cores": 8})
+    text = to_text(profile_page(found, pictures=False))
+    assert "8 of 8" in text and "0.95 of 2 cores used" in text
+
+
 def test_the_overhead_on_this_runs_figures_is_under_two_per_cent():
     assert all(0 < r.overhead_share < 0.02 for r in profile().ranks)
 
