@@ -112,3 +112,5 @@ class TopologyCheckpointer:
         self.say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")
         if dropped:
             self.say(f"note: {dropped} unfinished episodes were dropped and new ones started")
+        if not getattr(self.config.hyper, "save_replay", True):
+            self.say("note: the replay was not saved (--no-save-replay); it fills before learning continues")

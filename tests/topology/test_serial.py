@@ -368,6 +368,23 @@ def test_frames_of_an_unroll_in_the_making_are_counted_after_a_resume(tmp_path):
     assert resumed.tally.frames == driver.tally.frames
 
 
+@pytest.mark.parametrize("algorithm", ["apex", "gorila"])
+def test_a_resume_without_the_replay_says_that_it_fills_again(tmp_path, algorithm):
+    for saves in (True, False):
+        hyper = {**REPLAY, "num_envs": 4, "save_replay": saves}
+        config = config_for(tmp_path / str(saves), algorithm, **hyper)
+        run, said = start_run(config), []
+        driver, resumed = make_driver(config, SerialEngine()), make_driver(config, SerialEngine())
+        driver.begin()
+        save, restore = (
+            TopologyCheckpointer(config, run, each, Progress(config.run.total_frames, ()), say=said.append)
+            for each in (driver, resumed)
+        )
+        assert save.save() == ""
+        restore.restore()
+        assert any("the replay was not saved (--no-save-replay)" in line for line in said) is not saves
+
+
 def test_episodes_that_resumes_cut_off_are_counted_once(tmp_path, capsys):
     config = config_for(tmp_path, "a3c", "CartPole-v1", frames=400, num_envs=4)
     run = start_run(config)
