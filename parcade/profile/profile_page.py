@@ -129,7 +129,8 @@ def _split_note(profile: Profile) -> str:
 
 
 def _process_table(profile: Profile) -> Table:
-    there = profile.machine.get("cores", profile.cores)
+    # ``machine`` is this one, even of a recording from another host, whose ranks may use more cores.
+    there = max(profile.machine.get("cores", profile.cores), *(len(rank.affinity) for rank in profile.ranks))
     return table_of(
         profile.ranks,
         {
