@@ -5,14 +5,12 @@ The examples run as a user starts them.
 
 import gzip
 import json
-import os
 import re
-import signal
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
+import limited
 import numpy as np
 import pytest
 import safetensors.torch
@@ -23,27 +21,12 @@ from parcade.cluster import mpi
 from parcade.machine.devices import STAND_IN
 
 ROOT = Path(__file__).resolve().parents[1]
-HARD_LIMIT_SECONDS = 120
 MNIST, CLONING = str(ROOT / "examples" / "mnist.py"), str(ROOT / "examples" / "behavioural_cloning.py")
 
 
 def run(command, **environment):
-    """Run to the end within a hard limit, or kill the process group."""
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**mpi.rank_environment(1), **environment},
-        cwd=ROOT,
-    )
-    try:
-        out, err = process.communicate(timeout=HARD_LIMIT_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    return process.returncode, out, err
+    """Run with the environment of a rank of one thread, and these variables."""
+    return limited.run(command, env={**mpi.rank_environment(1), **environment}, cwd=ROOT)
 
 
 def launcher(name, ranks):

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from limited import HARD_LIMIT_SECONDS, run
 
 from parcade.cluster import mpi
 from parcade.cluster.ranks import check_world_size
@@ -19,24 +20,10 @@ pytest.importorskip("mpi4py", reason="the extra parcade[mpi] is not installed")
 
 pytestmark = pytest.mark.processes
 RANKS = Path(__file__).parent / "exchange" / "ranks.py"
-HARD_LIMIT_SECONDS = 120
 TRAIN = [
     sys.executable, "-m", "parcade", "train", "tiny_catch", "--unroll-length", "16", "--threads-per-rank",
     "1",
 ]  # fmt: skip
-
-
-def run(command, **options):
-    """Run to the end within a hard limit, or kill the process group."""
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
-    )
-    try:
-        out, err = process.communicate(timeout=HARD_LIMIT_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    return process.returncode, out, err
 
 
 def checkpoint_tensors(directory):
