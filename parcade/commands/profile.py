@@ -39,8 +39,8 @@ class ProfileFlags:
     limit: str = "15m"
     """Give up if the command has not ended after this time."""
     read: str = ""
-    """Recreate the report from a profile.json, or from the files that PARCADE_PROFILE=DIR wrote to DIR. Runs
-    nothing."""
+    """Recreate the report from a profile.json or its directory, or from the files that PARCADE_PROFILE=DIR
+    wrote to DIR. Runs nothing."""
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds < math.inf:
@@ -112,10 +112,12 @@ def _refuse_bad_training(arguments: list[str]) -> None:
 
 
 def _read(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
-    """Read a profile from its file or from a directory of rank files; also return that directory."""
+    """Read a profile from its file or directory, or from rank files; also return the directory."""
     from parcade.machine.facts import commit, cores_at_once, machine
     from parcade.profile.data import Profile, from_json, read_ranks
 
+    if (path / "profile.json").is_file() and not any(path.glob("rank-*.json")):
+        path = path / "profile.json"
     if path.is_file():
         try:
             return from_json(json.loads(path.read_text())), path.parent
@@ -144,23 +146,25 @@ def _read(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
 def _report(found: Profile, folder: Path, *, new: bool = False) -> int:
     """Write the report, with its data if it is new, and print it: last, since the reader may have left."""
     from parcade.files.run_directory import write_json
-    from parcade.profile.data import to_json
+    from parcade.profile.data import from_json, to_json
     from parcade.profile.profile_page import SPLIT_PICTURE, TIMELINE_PICTURE, profile_page
     from parcade.profile.profile_plots import draw_split, draw_timeline
     from parcade.report.page import to_text, write_page
 
+    data = to_json(found)
+    found = from_json(data)  # with the digits that are kept, so that --read reports the same
     page = profile_page(found, pictures=True)
     try:
         with report_in(folder, "it is printed above"):
             folder.mkdir(parents=True, exist_ok=True)
             if new:
-                write_json(folder / "profile.json", to_json(found))
+                write_json(folder / "profile.json", data)
             draw_split(found, folder / SPLIT_PICTURE)
             if any(rank.timeline for rank in found.ranks):
                 draw_timeline(found, folder / TIMELINE_PICTURE)
             write_page(page, folder)
     finally:
         print(to_text(page))
-    data = ", profile.json" if (folder / "profile.json").exists() else ""
-    print(f"report in {folder}: report.html, report.md{data}")
+    kept = ", profile.json" if (folder / "profile.json").exists() else ""
+    print(f"report in {folder}: report.html, report.md{kept}")
     return 0

@@ -140,7 +140,7 @@ def scale(arguments: list[str]) -> int:
     from parcade.files.run_directory import write_json
     from parcade.flags import parse, split_flags
     from parcade.scale.study import check, study
-    from parcade.scale.study_result import to_json
+    from parcade.scale.study_result import from_json, to_json
 
     check_installed(("matplotlib", "scipy"), "reports", "parcade scale")
     own, rest = split_flags(arguments, OWN)
@@ -174,7 +174,7 @@ def scale(arguments: list[str]) -> int:
             raise
         print(f"parcade: {error}", file=sys.stderr)  # a run's last output says more than our traceback
         return 1
-    return _report(result, folder, questions)
+    return _report(from_json(to_json(result)), folder, questions)  # with the digits that --read would find
 
 
 def _check_one_host(words: list[str]) -> None:

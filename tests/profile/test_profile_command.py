@@ -194,6 +194,16 @@ def test_ranks_that_work_alike_are_called_no_stragglers(tmp_path, monkeypatch):
 
 
 @pytest.mark.quick
+def test_a_report_is_made_from_the_digits_that_are_kept(tmp_path, capsys):
+    """10,000 steps in 5.001254 s are 1,999.4985 steps/s; in 5.00125 s, the six digits kept, 1,999.5001."""
+    assert _report(profile(rank_of(0, {"learn": 5.001254})), tmp_path, new=True) == 0
+    *printed, _ = capsys.readouterr().out.splitlines()
+    assert main(["profile", "--read", str(tmp_path), "--out", str(tmp_path / "again")]) == 0
+    *again, _ = capsys.readouterr().out.splitlines()
+    assert again == printed and printed[3].startswith("2,000 samples/s")
+
+
+@pytest.mark.quick
 def test_a_reader_that_leaves_costs_no_report(tmp_path, monkeypatch):
     class Closed(io.StringIO):
         def write(self, text):
