@@ -175,7 +175,8 @@ def fit(
     The first Ctrl-C or SIGTERM on any rank, or a file ``stop`` in ``run``, stops all ranks after the same
     update, within a few seconds of updates. The fit then ends as after its last epoch.
 
-    Results that cannot be written at the end, e.g. on a full disk, are reported with ``say``.
+    Results that cannot be written at the end, e.g. on a full disk, are reported with ``say``. An exception of
+    ``evaluate``, ``loss`` or the dataset on rank 0 leaves the module of the last update in ``run``.
 
     Errors: UsageError for a batch size that the number of ranks does not divide, an unsupported module, a
     directory that cannot be made or holds a run of ``parcade train``, data that do not fit on the GPU, or
@@ -195,15 +196,31 @@ def fit(
         _registered(run, config, exchange) if run else contextlib.nullcontext(),
     ):
         with StopRequest(run, STOPPING if exchange.rank == 0 else "") as stop:
-            done = _Fitting(module, dataset, loss, config, exchange, evaluate, run, say, stop).run_epochs()
+            fitting = _Fitting(module, dataset, loss, config, exchange, evaluate, run, say, stop)
+            try:
+                done = fitting.run_epochs()
+            except Exception:  # of the caller's code
+                if run is not None and exchange.rank == 0 and fitting.done.updates:
+                    with _reported_to(say, run):
+                        _write_module(run, module)
+                        say(f"the module of update {fitting.done.updates:,} is in {run}")
+                raise
         _share_buffers(module, exchange)
         exchange.check_parameters()
         if run is not None and exchange.rank == 0:
-            try:
-                _write_results(run, module, config, exchange, done)
-            except (OSError, SafetensorError) as error:  # the last for a full disk; the caller has the module
-                say(f"warning: the results of this fit cannot be written to {run} ({error})")
+            with _reported_to(say, run):
+                _write_module(run, module)
+                _write_figures(run, module, config, exchange, done)
     return done
+
+
+@contextlib.contextmanager
+def _reported_to(say: Callable[[str], None], run: Path) -> Iterator[None]:
+    """Say that a result cannot be written. The caller still has the module."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:  # the last for a full disk
+        say(f"warning: the results of this fit cannot be written to {run} ({error})")
 
 
 def _registered(run: Path, config: FitConfig, exchange: Exchange) -> Heartbeat:
@@ -431,7 +448,7 @@ def _share_buffers(module: nn.Module, exchange: Exchange) -> None:
         exchange.share(buffer)
 
 
-def _write_results(run: Path, module: nn.Module, config: FitConfig, exchange: Exchange, done: Fit) -> None:
+def _write_module(run: Path, module: nn.Module) -> None:
     import safetensors.torch
 
     from parcade.model.parameters import contiguous_copy
@@ -445,6 +462,9 @@ def _write_results(run: Path, module: nn.Module, config: FitConfig, exchange: Ex
         os.replace(temporary, run / "module.safetensors")
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _write_figures(run: Path, module: nn.Module, config: FitConfig, exchange: Exchange, done: Fit) -> None:
     result = {
         "epochs": done.epochs,
         "updates": done.updates,

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def evaluate(
     Errors: UsageError when episodes is below 1, seed below 0 or epsilon no probability.
     """
     episodes, seed = whole("episodes", episodes, 1), whole("seed", seed, 0)
-    if epsilon is not None and not 0 <= epsilon <= 1:
+    if epsilon is not None and not (isinstance(epsilon, Real) and 0 <= epsilon <= 1):
         raise UsageError(f"epsilon={epsilon!r} is not in [0, 1]; it is a probability, e.g. 0.05")
     num_envs = min(episodes, MAX_ENVS)
     share = np.full(num_envs, episodes // num_envs)

@@ -32,8 +32,8 @@ def load_plugins() -> None:
 
 def check_registered(kind: str, name: object, make: object) -> None:
     """Check the arguments of a ``register_`` function, rather than fail at first use. Errors: UsageError."""
-    if not isinstance(name, str) or not name:
-        raise UsageError(f"{kind} name {name!r}: expected text")
+    if not isinstance(name, str) or name.split() != [name]:  # a word of a command line
+        raise UsageError(f"{kind} name {name!r}: expected text without spaces")
     if not callable(make):
         raise UsageError(
             f"{kind} {name!r} is made by a {type(make).__name__}; expected a class or a function"

@@ -231,6 +231,32 @@ def test_results_that_cannot_be_written_do_not_cost_the_training(file, warned, t
 
 
 @pytest.mark.quick
+def test_an_evaluation_that_fails_leaves_the_module_of_the_last_update(tmp_path):
+    module, said = nn.Linear(3, 2), []
+    with pytest.raises(ZeroDivisionError):
+        fit(
+            module, blobs(), F.cross_entropy, FitConfig(epochs=2, batch_size=16, evaluate_every=1),
+            exchange=connect("local"), optimizer=sgd, evaluate=lambda module: 1 / 0, run=tmp_path,
+            say=said.append,
+        )  # fmt: skip
+    assert said == [f"the module of update 6 is in {tmp_path}"]
+    kept = safetensors.torch.load_file(tmp_path / "module.safetensors")
+    assert all(torch.equal(kept[name], each) for name, each in module.state_dict().items())
+    assert not (tmp_path / "result.json").exists(), "this fit has no result"
+
+
+@pytest.mark.quick
+def test_a_loss_that_fails_at_once_leaves_an_earlier_module_alone(tmp_path):
+    (tmp_path / "module.safetensors").write_text("of an earlier fit")
+    with pytest.raises(ZeroDivisionError):
+        fit(
+            nn.Linear(3, 2), blobs(), lambda outputs, targets: 1 / 0, FitConfig(batch_size=16),
+            exchange=connect("local"), optimizer=sgd, run=tmp_path,
+        )  # fmt: skip
+    assert (tmp_path / "module.safetensors").read_text() == "of an earlier fit"
+
+
+@pytest.mark.quick
 def test_a_directory_that_cannot_be_made_is_refused_before_the_fit(tmp_path):
     (tmp_path / "file").write_text("not a directory")
     for run in ("file", "file/fit"):

@@ -192,6 +192,8 @@ def test_names_in_use_and_engines_of_parts_are_refused(tables):
         parcade.register_backend("ale", Reversed)
     with pytest.raises(UsageError, match="network 'mlp' exists already"):
         parcade.register_network("mlp", Doubled)
+    with pytest.raises(UsageError, match="network name 'my mlp': expected text without spaces"):
+        parcade.register_network("my mlp", Doubled)
 
 
 def test_a_plugin_that_cannot_be_imported_is_named_and_the_others_are(tables, monkeypatch, capsys):

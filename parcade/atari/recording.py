@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from . import games
-from .arcade import Arcade
+from .arcade import Arcade, check_integer
 from .compiling.one_process import write_whole
 from .duel import Duel
 
@@ -54,6 +54,7 @@ class Session:
             raise ValueError(f"players={players}: expected 1 or 2")
         if players == 2 and (mode is not None or difficulty is not None):
             raise ValueError("a match of two players has its own mode; leave out mode and difficulty")
+        check_integer("seed", seed)
         if not 0 <= seed < 2**32:
             raise ValueError(f"seed={seed}: expected 0 to {2**32 - 1}")
         self.settings = {"players": players, "mode": mode, "difficulty": difficulty, "seed": int(seed)}

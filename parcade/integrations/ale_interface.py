@@ -6,6 +6,7 @@ sound. A restored state continues exactly, pictures and sticky actions included;
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -144,8 +145,10 @@ class AleInterface:
 
     def restoreState(self, state: dict[str, Any]) -> None:
         """Continue from a state of ``cloneState``. Errors: ValueError for another ROM or version."""
+        if not isinstance(state, Mapping):
+            raise ValueError(f"state={state!r:.60}: expected the dict of cloneState")
         saved = dict(state)
-        if not saved.pop("include_rng", True):
+        if not saved.pop("include_rng", True) and "random" in saved:
             saved["random"] = saved["random"].copy()
             saved["random"][:, STICKY_STREAM] = self.arcade.arrays["random"][:, STICKY_STREAM]
         self.arcade.set_state(saved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections import deque
@@ -30,12 +31,14 @@ def clock(seconds: float) -> str:
 
 
 def sparkline(values: list[float], width: int = 40) -> str:
-    """Draw the last ``width`` values as bars, scaled to their minimum and maximum."""
+    """Draw the last ``width`` values as bars, scaled to the finite ones; NaN and infinities are spaces."""
     values = values[-width:]
-    if not values:
-        return ""
-    low, high = min(values), max(values)
-    return "".join(_BARS[int((v - low) / (high - low or 1.0) * (len(_BARS) - 1))] for v in values)
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return " " * len(values)
+    low, high = min(finite), max(finite)
+    bars = (len(_BARS) - 1) / (high - low or 1.0)
+    return "".join(_BARS[int((v - low) * bars)] if math.isfinite(v) else " " for v in values)
 
 
 class Trend:

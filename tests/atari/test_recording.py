@@ -54,9 +54,18 @@ def test_a_recording_of_two_players_replays_exactly():
     assert np.array_equal(again.arcade.screen, session.arcade.screen)
 
 
-@pytest.mark.parametrize("settings", [{"players": 3}, {"players": 2, "mode": 0}, {"mode": 99}])
-def test_a_session_that_could_not_be_replayed_is_refused(settings):
-    with pytest.raises(ValueError, match=r"expected 1 or 2|leave out mode|has modes"):
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"players": 3}, "players=3: expected 1 or 2"),
+        ({"players": 2, "mode": 0}, "leave out mode"),
+        ({"mode": 99}, "has modes"),
+        ({"seed": "a"}, "seed='a': expected an integer"),
+        ({"seed": -1}, "seed=-1: expected 0 to 4294967295"),
+    ],
+)
+def test_a_session_that_could_not_be_replayed_is_refused(settings, says):
+    with pytest.raises(ValueError, match=says):
         Session("pong", **settings)
 
 

@@ -154,8 +154,13 @@ def test_a_restored_state_continues_exactly_and_its_random_numbers_on_request():
     again = [env.step(action)[0] for action in actions]
     assert not all(np.array_equal(*each) for each in zip(again, first, strict=True))
     other = RawAtariEnv("pong")
-    with pytest.raises(ValueError, match="ROM"):
-        other.restore_state(saved)
+    for state, says in (
+        (saved, "ROM"),
+        (None, "state=None: expected the dict of cloneState"),
+        ({"include_rng": False}, "expected the dict of get_state"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            other.restore_state(state)
 
 
 def test_a_copy_of_an_environment_plays_on_by_itself():

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import time
 
@@ -57,6 +58,9 @@ def test_numbers_and_times_are_short():
     assert [terminal.clock(x) for x in (5, 125, 3725)] == ["0:05", "2:05", "1:02:05"]
     assert terminal.sparkline([0.0, 1.0, 2.0]) == "▁▄█" and terminal.sparkline([]) == ""
     assert terminal.sparkline([5.0, 5.0]) == "▁▁"
+    assert (
+        terminal.sparkline([math.nan, 0.0, math.inf, 1.0]) == " ▁ █" and terminal.sparkline([math.nan]) == " "
+    )
 
 
 def test_the_time_to_the_target_is_a_straight_line_through_the_last_reports():
