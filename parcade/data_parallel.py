@@ -15,18 +15,13 @@ pays for an evaluation. ``parcade profile`` shows this cost; ``evaluate_every`` 
 from __future__ import annotations
 
 import contextlib
-import json
-import math
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
@@ -39,11 +34,10 @@ from parcade.exchange.agreement import RareAgreement
 from parcade.exchange.base import Exchange, LocalExchange, OptimizerFactory
 from parcade.exchange.choice import exchange_of_ranks
 from parcade.exchange.collective import wait_for_device
-from parcade.files.run_directory import write_json
+from parcade.fit_results import Fit, recordable, reporting, write_figures, write_module
 from parcade.fit_settings import Device, FitConfig, Place, check_fit, check_same, device_of
 from parcade.machine.device_timing import attach_device_clock, device_seconds
 from parcade.machine.devices import check_gpu, free_device_memory, is_stand_in, torch_device
-from parcade.machine.facts import commit, machine
 from parcade.machine.threads import check_threads, set_threads, threads_asked_for
 from parcade.machine.timing import Timer
 from parcade.profile.recorder import recorder_from_environment
@@ -57,29 +51,6 @@ __all__ = [
 Loss = Callable[[Tensor, Tensor], Tensor]
 Evaluate = Callable[[nn.Module], dict[str, Any]]
 Engine = Literal["auto", "local", "mpi", "gloo"]
-
-
-@dataclass
-class Fit:
-    """Result of a fit, on every rank; ``evaluations`` are on rank 0 only."""
-
-    epochs: int = 0
-    """Complete passes over the data."""
-    updates: int = 0
-    samples: int = 0
-    """Over all ranks."""
-    seconds: float = 0.0
-    """Wall-clock time up to the last update, including all evaluations but the last."""
-    epoch_seconds: list[float] = field(default_factory=list)
-    """``seconds`` at the end of each complete epoch."""
-    loss: float = float("nan")
-    """Mean over all ranks and the last epoch, or over its updates before a stop."""
-    scope_seconds: dict[str, list[float]] = field(default_factory=dict)
-    """Wall-clock time in each timing scope, one value per rank. On a GPU, ``learn`` includes the
-    synchronisation at the end of an epoch."""
-    device_seconds: dict[str, list[float]] = field(default_factory=dict)
-    """GPU time per kind of work (``device_timing.py``), one value per rank; empty on a CPU."""
-    evaluations: list[dict[str, Any]] = field(default_factory=list)
 
 
 def connect(
@@ -201,26 +172,17 @@ def fit(
                 done = fitting.run_epochs()
             except Exception:  # of the caller's code
                 if run is not None and exchange.rank == 0 and fitting.done.updates:
-                    with _reported_to(say, run):
-                        _write_module(run, module)
+                    with reporting(say, run):
+                        write_module(run, module)
                         say(f"the module of update {fitting.done.updates:,} is in {run}")
                 raise
         _share_buffers(module, exchange)
         exchange.check_parameters()
         if run is not None and exchange.rank == 0:
-            with _reported_to(say, run):
-                _write_module(run, module)
-                _write_figures(run, module, config, exchange, done)
+            with reporting(say, run):
+                write_module(run, module)
+                write_figures(run, module, config, exchange, done)
     return done
-
-
-@contextlib.contextmanager
-def _reported_to(say: Callable[[str], None], run: Path) -> Iterator[None]:
-    """Say that a result cannot be written. The caller still has the module."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:  # the last for a full disk
-        say(f"warning: the results of this fit cannot be written to {run} ({error})")
 
 
 def _registered(run: Path, config: FitConfig, exchange: Exchange) -> Heartbeat:
@@ -356,7 +318,7 @@ class _Fitting:
             return
         with self.timer.scope("evaluate"), torch.no_grad():
             self.module.eval()
-            figures = _recordable(self.evaluate(self.module))
+            figures = recordable(self.evaluate(self.module))
             self.module.train()  # as on the other ranks
             shown = "  ".join(
                 f"{name} {value:.4g}" for name, value in figures.items() if isinstance(value, (int, float))
@@ -373,27 +335,6 @@ class _Fitting:
         record = own | others
         self.done.evaluations.append(record)
         self.writer.write(record)
-
-
-def _recordable(figures: Any) -> dict[str, Any]:
-    """Return the metrics of an evaluation as JSON values. What JSON lacks is recorded as text.
-
-    A mistake in them must not cost the training that led to them.
-    """
-    if not isinstance(figures, Mapping):
-        return {} if figures is None else {"evaluation": repr(figures)}
-    return {str(name): _json_value(value) for name, value in figures.items()}
-
-
-def _json_value(value: Any) -> Any:
-    """Return a JSON value; None for NaN and infinities, the text of an object for what is none."""
-    if isinstance(value, (Tensor, np.ndarray, np.generic)):
-        value = value.item() if math.prod(value.shape) == 1 else value.tolist()
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return None if isinstance(value, float) else repr(value)
-    return value
 
 
 def placed(dataset: Dataset, device: torch.device, data_on: Place) -> Dataset:
@@ -446,45 +387,3 @@ def _share_buffers(module: nn.Module, exchange: Exchange) -> None:
     """Broadcast rank 0's buffers, e.g. batch-norm statistics, as torch's DistributedDataParallel does."""
     for buffer in module.buffers():
         exchange.share(buffer)
-
-
-def _write_module(run: Path, module: nn.Module) -> None:
-    import safetensors.torch
-
-    from parcade.model.parameters import contiguous_copy
-
-    # An extra state (torch's get_extra_state) may be any object; the file holds tensors only.
-    state = {name: each for name, each in module.state_dict().items() if isinstance(each, Tensor)}
-    tensors = {name: contiguous_copy(tensor) for name, tensor in state.items()}
-    temporary = run / "module.safetensors.tmp"
-    try:
-        safetensors.torch.save_file(tensors, temporary)
-        os.replace(temporary, run / "module.safetensors")
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _write_figures(run: Path, module: nn.Module, config: FitConfig, exchange: Exchange, done: Fit) -> None:
-    result = {
-        "epochs": done.epochs,
-        "updates": done.updates,
-        "samples": done.samples,
-        "seconds": round(done.seconds, 3),
-        "epoch_seconds": [round(seconds, 4) for seconds in done.epoch_seconds],
-        "samples_per_second": round(done.samples / done.seconds, 1),
-        "loss": _json_value(done.loss),
-        "ranks": exchange.world_size,
-        "batch_size": config.batch_size,
-        "evaluate_every": config.evaluate_every,
-        "device": str(device_of(module)),
-        "data_on": config.data_on,
-        "scope_seconds": {
-            name: [round(s, 4) for s in seconds] for name, seconds in done.scope_seconds.items()
-        },
-        "device_seconds": {
-            name: [round(s, 4) for s in seconds] for name, seconds in done.device_seconds.items()
-        },
-        "commit": commit(),
-        "machine": machine(),
-    }
-    write_json(run / "result.json", result)

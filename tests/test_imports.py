@@ -43,6 +43,7 @@ evaluate learning
 suite
 sweep
 fit_settings
+fit_results
 play bench data_parallel
 web
 commands
