@@ -147,23 +147,19 @@ def _check_start(run: Path, config) -> None:
 
 def _check_cluster(config, flags: SlurmFlags) -> None:
     """Check the resources before the job queues, rather than in Ray once it runs. Errors: UsageError."""
-    from parcade.topology.run import largest_part, resources_of
+    from parcade.topology.reservations import cpus_of_a_node, largest_of, reservations, total_of, without_room
 
     if config.topology.address:
         raise UsageError("--address is for an existing cluster, but this job starts its own; leave it out")
     if flags.nodes < 1:
         raise UsageError(f"nodes={flags.nodes}; use 1 or more")
-    needed, there = resources_of(config)["CPU"], flags.nodes * flags.cpus_per_rank
-    if needed > there:
+    parts, nodes = reservations(config), [{"CPU": flags.cpus_per_rank, "GPU": math.inf}] * flags.nodes
+    if without_room(parts, nodes):
+        needed, largest = total_of(parts, "CPU"), largest_of(parts, "CPU")
         raise UsageError(
-            f"the parts reserve {needed:g} CPUs, but {flags.nodes} node(s) with --cpus-per-rank "
-            f"{flags.cpus_per_rank} have {there}; use --cpus-per-rank {-(-needed // flags.nodes):g}"
-        )
-    largest = largest_part(config)["CPU"]
-    if largest > flags.cpus_per_rank:
-        raise UsageError(
-            f"one part reserves {largest:g} CPUs, but a node has --cpus-per-rank {flags.cpus_per_rank}; "
-            f"use --cpus-per-rank {math.ceil(largest)}"
+            f"the parts reserve {needed:g} CPUs, the largest {largest:g}, and do not fit on {flags.nodes} "
+            f"node(s) with --cpus-per-rank {flags.cpus_per_rank}; "
+            f"use --cpus-per-rank {cpus_of_a_node(config, flags.nodes)}"
         )
 
 
@@ -179,7 +175,7 @@ def _without_run_dir(words: list[str]) -> list[str]:
 
 def _gpus_per_node(config, nodes: int, extra: tuple[str, ...]) -> int:
     """Return the GPUs that a node must have: one per rank or part on a GPU; 0 if ``extra`` asks for them."""
-    from parcade.topology.run import gpus_of_a_node
+    from parcade.topology.reservations import gpus_of_a_node
 
     if any(re.match("--(gpus|gres|tres)", word) for word in extra):
         return 0

@@ -18,6 +18,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from parcade.cluster.versions import ANSWER_SECONDS, compare, versions
 from parcade.config import TopologyConfig
 from parcade.errors import UsageError, missing_extra
 from parcade.topology.engine import ANSWER_TIMEOUT_SECONDS, PartLost
+from parcade.topology.reservations import KINDS, ROUNDING, Reservation, largest_of, without_room
 
 # By default, Ray takes half a minute to detect a dead node; with these settings, about five seconds. By
 # default, its workers have a niceness of 15 and yield to all other processes; here they are the job. By
@@ -175,17 +177,23 @@ class RayEngine:
                     "or add nodes"
                 )
 
-    def check_largest(self, part: dict[str, float]) -> None:
-        """Check that some node has room for the largest part. Errors: UsageError."""
+    def check_places(self, parts: Sequence[Reservation]) -> None:
+        """Check that every part has room on a node, empty of other work. Errors: UsageError."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        for kind, amount in part.items():
-            most = max(node.get(kind, 0.0) for node in nodes)
-            if amount > most + 1e-9:
+        for kind in KINDS:
+            amount, most = largest_of(parts, kind), max(node.get(kind, 0.0) for node in nodes)
+            if amount > most + ROUNDING:
                 self.close()
                 raise UsageError(
                     f"one part reserves {amount:g} {kind}s, the largest node has {most:g}; "
                     f"lower --actor-{kind.lower()}s or --learner-{kind.lower()}s, or add a larger node"
                 )
+        if role := without_room(parts, nodes):
+            self.close()
+            raise UsageError(
+                f"the cluster has enough in total, but no node has room for the last {role}, since a part "
+                "is not divided among nodes; use fewer parts, lower --actor-cpus, or add nodes"
+            )
 
     def _start(self, needed: dict[str, float]) -> None:
         """Start a cluster on this machine that declares as many CPUs as the parts reserve."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import os
 import reprlib
 from pathlib import Path
@@ -33,6 +32,7 @@ from parcade.topology.engine import Engine, SerialEngine
 from parcade.topology.population import Population
 from parcade.topology.predicted import Predicted
 from parcade.topology.replayed import LearnersWithServer, OneLearner
+from parcade.topology.reservations import KINDS, reservations, total_of
 from parcade.topology.unrolls import Unrolls
 
 DRIVERS: dict[str, type[Driver]] = {
@@ -70,40 +70,11 @@ def make_engine(config: TrainConfig) -> Engine:
         return SerialEngine()
     from parcade.topology.ray_engine import RayEngine
 
-    engine = RayEngine(
-        dataclasses.replace(config.topology, learner_gpus=config.learner_gpus), resources_of(config)
-    )
-    engine.check_largest(largest_part(config))
+    parts = reservations(config)
+    settings = dataclasses.replace(config.topology, learner_gpus=config.learner_gpus)
+    engine = RayEngine(settings, {kind: total_of(parts, kind) for kind in KINDS})
+    engine.check_places(parts)
     return engine
-
-
-def _reservations(config: TrainConfig) -> list[tuple[int, dict[str, float]]]:
-    """Return how many parts of each kind a run has, and what one of them reserves."""
-    t, counts = config.topology, config.part_counts
-    return [
-        (counts["actor"], {"CPU": t.actor_cpus, "GPU": t.actor_gpus}),
-        (counts["learner"], {"CPU": t.learner_cpus, "GPU": config.learner_gpus}),
-        (counts["shard"], {"CPU": t.shard_cpus, "GPU": 0.0}),
-    ]
-
-
-def resources_of(config: TrainConfig) -> dict[str, float]:
-    """Return the CPUs and GPUs that all parts of a run reserve in total."""
-    parts = _reservations(config)
-    return {kind: sum(count * each[kind] for count, each in parts) for kind in ("CPU", "GPU")}
-
-
-def largest_part(config: TrainConfig) -> dict[str, float]:
-    """Return the most CPUs and GPUs that one part reserves, which a node must have."""
-    parts = _reservations(config)
-    return {kind: max(each[kind] for count, each in parts if count) for kind in ("CPU", "GPU")}
-
-
-def gpus_of_a_node(config: TrainConfig, nodes: int) -> int:
-    """Return the GPUs that each of ``nodes`` equal nodes must have: no part is divided among them."""
-    parts = [(count, each["GPU"]) for count, each in _reservations(config)]
-    even = sum(count * gpus for count, gpus in parts) / nodes
-    return math.ceil(max(even, *(math.ceil(count / nodes) * gpus for count, gpus in parts)))
 
 
 def make_driver(config: TrainConfig, engine: Engine) -> Driver:

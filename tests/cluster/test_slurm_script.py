@@ -211,7 +211,8 @@ def test_a_job_on_gpus_asks_for_them(written):
         (["--nodes", "2", "--", "train", "tiny_catch"], "nodes=2 needs --engine mpi or ray"),
         (
             ["--nodes", "2", *PARTS],
-            "the parts reserve 4.5 CPUs, but 2 node(s) with --cpus-per-rank 1 have 2; use --cpus-per-rank 3",
+            "the parts reserve 4.5 CPUs, the largest 1, and do not fit on 2 node(s) with --cpus-per-rank 1; "
+            "use --cpus-per-rank 3",
         ),
         ([*PARTS, "--address", "auto"], "this job starts its own; leave it out"),
         (["--time", "2m", "--warning", "3m", *JOB], "warning=3m does not fit into time=2m"),

@@ -16,7 +16,8 @@ from parcade.files.run_directory import newest_checkpoint
 from parcade.machine.devices import STAND_IN
 from parcade.topology import run as run_module
 from parcade.topology.engine import SerialEngine
-from parcade.topology.run import make_driver, resources_of
+from parcade.topology.reservations import reservations, total_of
+from parcade.topology.run import make_driver
 
 pytestmark = pytest.mark.usefixtures("gpu")
 CASES = [
@@ -110,17 +111,21 @@ def test_only_learners_are_told_of_the_gpu(tmp_path):
     driver.close()
 
 
+def gpus(config):
+    return total_of(reservations(config), "GPU")
+
+
 def test_a_learner_reserves_a_gpu_where_there_is_one(tmp_path, monkeypatch):
     config = on_gpu(
         config_for(tmp_path / "run", "impala", num_envs=4, topology={"num_learners": 2}), engine="ray"
     )
     monkeypatch.setenv(STAND_IN, "1")
-    assert resources_of(config)["GPU"] == 0  # the stand-in is the CPU
+    assert gpus(config) == 0  # the stand-in is the CPU
     monkeypatch.delenv(STAND_IN)
-    assert resources_of(config)["GPU"] == 2
+    assert gpus(config) == 2
     half = dataclasses.replace(config, topology=dataclasses.replace(config.topology, learner_gpus=0.5))
-    assert resources_of(half)["GPU"] == 1
-    assert resources_of(config.on_host())["GPU"] == 0
+    assert gpus(half) == 1
+    assert gpus(config.on_host()) == 0
 
 
 @pytest.mark.gpu_code

@@ -1,0 +1,82 @@
+"""What the parts of a run reserve, and which nodes have room for them."""
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from parcade.algorithms.impala import ImpalaConfig
+from parcade.config import RunConfig, TopologyConfig, TrainConfig
+from parcade.errors import UsageError
+from parcade.topology.ray_engine import RayEngine
+from parcade.topology.reservations import Reservation, cpus_of_a_node, reservations, total_of, without_room
+
+pytestmark = pytest.mark.quick
+
+
+def parts(*counts_and_cpus):
+    """Roles of so many parts of so many CPUs."""
+    return [
+        Reservation(f"role{i}", count, {"CPU": cpus, "GPU": 0.0})
+        for i, (count, cpus) in enumerate(counts_and_cpus)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nodes", "lacks"),
+    [
+        (parts((4, 1.0)), [2, 2], None),
+        (parts((3, 2.0)), [3, 3], "role0"),  # enough in total, and for the largest
+        (parts((3, 2.0)), [3, 4], None),
+        (parts((4, 0.5), (2, 2.0)), [3, 3], None),
+        (parts((10, 0.1)), [1], None),  # ten times 0.1 is not 1.0
+        (parts((1, 0.0)), [0], None),
+        (parts((2, 1.0), (1, 3.0)), [3, 1], "role0"),
+    ],
+)
+def test_parts_are_placed_whole(wanted, nodes, lacks):
+    assert without_room(wanted, [{"CPU": float(cpus)} for cpus in nodes]) == lacks
+
+
+def test_a_part_needs_its_cpus_and_its_gpu_on_one_node():
+    learner = [Reservation("learner", 1, {"CPU": 2.0, "GPU": 1.0})]
+    assert without_room(learner, [{"CPU": 8.0}, {"CPU": 1.0, "GPU": 4.0}]) == "learner"
+    assert without_room(learner, [{"CPU": 8.0}, {"CPU": 2.0, "GPU": 1.0}]) is None
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4])
+def test_the_cpus_of_a_node_are_the_fewest_with_room(nodes):
+    topology = TopologyConfig(num_actors=3, actor_cpus=2.0, num_learners=2, learner_cpus=1.5)
+    config = TrainConfig(
+        "tiny_catch",
+        RunConfig(algorithm="impala", engine="ray"),
+        hyper=ImpalaConfig(num_envs=12),
+        topology=topology,
+    )
+    assert [part.role for part in reservations(config)] == ["actor", "learner"]
+    amounts = [2.0] * 3 + [1.5] * 2
+    fullest = min(
+        max(sum(a for a, node in zip(amounts, places, strict=True) if node == each) for each in range(nodes))
+        for places in itertools.product(range(nodes), repeat=len(amounts))
+    )
+    assert total_of(reservations(config), "CPU") == 9 and cpus_of_a_node(config, nodes) == math.ceil(fullest)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        (parts((2, 4.0)), "one part reserves 4 CPUs, the largest node has 3; lower --actor-cpus"),
+        (parts((3, 2.0)), "the cluster has enough in total, but no node has room for the last role0"),
+    ],
+)
+def test_a_cluster_without_room_is_left_at_once(wanted, says, monkeypatch):
+    alive = {"Alive": True, "Resources": {"CPU": 3.0}}
+    engine, closed = RayEngine.__new__(RayEngine), []
+    engine._ray = SimpleNamespace(nodes=lambda: [alive, alive, {"Alive": False, "Resources": {"CPU": 99.0}}])
+    monkeypatch.setattr(engine, "close", lambda: closed.append(True), raising=False)
+    engine.check_places(parts((2, 2.5)))
+    assert not closed
+    with pytest.raises(UsageError, match=says):
+        engine.check_places(wanted)
+    assert closed == [True]
