@@ -56,6 +56,11 @@ class AgentPlayer:
         """The game it was trained on."""
         return self._agent.config.game
 
+    @property
+    def variant(self) -> dict[str, int | None]:
+        """The mode and the difficulty of the game that it was trained on; None for the game's own."""
+        return {"mode": self._settings.mode, "difficulty": self._settings.difficulty}
+
     def check(self, game: str) -> None:
         check_has_sides(self._settings)
 

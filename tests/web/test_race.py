@@ -9,10 +9,12 @@ import pytest
 
 from parcade.atari.held_keys import action_of
 from parcade.atari.recording import load_recording
+from parcade.duels.players import make_player
 from parcade.envs import make_vec
 from parcade.errors import UsageError
 from parcade.files.run_directory import json_digest
 from parcade.web.race.book import Book, check_name, only_one
+from parcade.web.race.contest import SideBySide
 from parcade.web.race.player import OVER, PAUSED, PLAYING, WAITING, Player
 from parcade.web.race.settings import RaceSettings
 from tests.test_examples import load_example
@@ -172,6 +174,15 @@ def test_a_trained_agent_plays_side_by_side_as_well_as_it_does(tmp_path):
     player, _ = play(settings_of(tmp_path, against="zoo:pong"), (0, {"paused": False}), (1500, None))
     mine, agents = player.contest.scores
     assert mine < -5 < 0 < agents
+
+
+def test_side_by_side_both_play_the_mode_and_difficulty_of_the_agent():
+    rival = make_player("zoo:pong")
+    rival._settings = dataclasses.replace(rival._settings, mode=1, difficulty=2)
+    contest = SideBySide("pong", 3, rival)
+    contest.play_frame(0)
+    played = (contest.session.recording(), contest.opponents_recording())
+    assert [(each.mode, each.difficulty) for each in played] == [(1, 2), (1, 2)]
 
 
 @pytest.mark.parametrize("side", ["A", "B"])

@@ -49,12 +49,12 @@ class Contest(Protocol):
 
 
 class Alone:
-    """The person on one console, in the game against the console. ``seed`` is that of ``Session``."""
+    """The person on one console, in the game against the console. Arguments as for ``Session``."""
 
     mode = "alone"
 
-    def __init__(self, game: str, seed: int) -> None:
-        self.session = Session(game, seed)
+    def __init__(self, game: str, seed: int, **variant: int | None) -> None:
+        self.session = Session(game, seed, **variant)
         self._score = 0
 
     def play_frame(self, action: int, other: int | None = None) -> None:
@@ -102,14 +102,18 @@ class OwnConsole:
 
 
 class SideBySide(Alone):
-    """The person and an agent, each on a console of its own with the same seed."""
+    """The person and an agent, each on a console of its own with the same seed.
+
+    Both play the mode and the difficulty that the agent was trained on.
+    """
 
     mode = "side by side"
 
     def __init__(self, game: str, seed: int, rival: Player) -> None:
-        super().__init__(game, seed)
+        variant = getattr(rival, "variant", {})
+        super().__init__(game, seed, **variant)
         self._rival, self._rival_score = rival, 0
-        self._rivals = Session(game, seed)
+        self._rivals = Session(game, seed, **variant)
         rival.begin([OwnConsole(self._rivals, game)], "A", seed)
         self.think()
         if action_of([FIRE]) in self._rivals.arcade.actions:
