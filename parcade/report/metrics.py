@@ -75,5 +75,6 @@ METRICS: dict[str, str] = {
     "gpu/emulate": "... in emulation, if the consoles are on the GPU",
     "gpu/infer": "... in choosing actions",
     "gpu/learn": "... in losses, gradients and optimiser steps",
-    "communicated_bytes": "bytes of gradients each rank has passed to Allreduce since its start or resume",
+    "communicated_bytes": "bytes of gradients each rank has passed to Allreduce since its start or resume; "
+    "those of learners, since the start of the run",
 }
