@@ -152,6 +152,7 @@ def test_where_files_cannot_be_locked_a_folder_is(tmp_path, monkeypatch):
     assert not held.exists()
     held.mkdir()
     monkeypatch.setattr(one_process, "HELD_SECONDS", 0.1)  # its creator has died
+    monkeypatch.setattr(one_process, "LOCK_SECONDS", 60)
     with one_process.only_process(tmp_path):
         pass
 
