@@ -276,7 +276,11 @@ def test_ctrl_c_in_the_terminal_keeps_the_episode_that_is_played(tmp_path):
     )  # fmt: skip
     address, token = re.search(r"http://([\d.:]+)/race#token=(.*)", process.stdout.readline()).groups()
     with connect(
-        f"ws://{address}/ws/race", subprotocols=[PROTOCOL, token], origin=f"http://{address}"
+        f"ws://{address}/ws/race",
+        subprotocols=[PROTOCOL, token],
+        origin=f"http://{address}",
+        open_timeout=SECONDS,
+        ping_timeout=SECONDS,
     ) as page:
         while unpacked(page.recv(SECONDS))[0]["type"] != "start":
             pass
