@@ -60,7 +60,7 @@ def address(root):
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     yield re.search(r"http://\S+", server.stdout.readline())[0]
     server.terminate()
-    server.wait(timeout=30)
+    server.wait(timeout=120)  # a dashboard has a low priority
     server.stdout.close()
 
 
@@ -189,8 +189,7 @@ def test_skipping_to_the_content_stays_in_the_view_and_a_mistyped_address_is_sho
     page.locator(READY["#/run/catch/settings"]).wait_for()
     page.locator(".skip").focus()
     page.keyboard.press("Enter")
-    page.wait_for_timeout(100)
-    assert page.evaluate("document.activeElement.id") == "main"
+    wait_until(page, lambda: page.evaluate("document.activeElement.id") == "main")
     assert page.evaluate("location.hash") == "#/run/catch/settings"
     page.evaluate("location.hash = '#/run/100%'")
     page.get_by_role("heading", name="100%").wait_for()
