@@ -214,7 +214,9 @@ def test_instructions_that_read_and_write_back_reach_the_tia_and_the_riot(random
     """Registers, ports and the timer at known addresses."""
     # INC, DEC, ASL, ROL, LSR, ROR of the zero page; + 8: absolute.
     operations = [0xE6, 0xC6, 0x06, 0x26, 0x46, 0x66]
-    for _ in range(2):
+    ran = programs = 0
+    # A few programs end their frame early, by a write to VSYNC; then more of them are run.
+    while programs < 2 or ran <= 100:
         program = [0xA2, 0xFF, 0x9A]
         for k in range(50):
             operation = int(random.choice(operations))
@@ -228,7 +230,9 @@ def test_instructions_that_read_and_write_back_reach_the_tia_and_the_riot(random
             )
             # PHP, PLA, STA, LDA INTIM, STA
             program += [0x08, 0x68, 0x85, 0x90 + k, 0xAD, 0x84, 0x02, 0x85, 0xC4 + k]
-        assert run_on_both(looping(program), random, extras=[500, 500]) > 50
+        ran += run_on_both(looping(program), random, extras=[500, 500])
+        programs += 1
+        assert programs < 20
 
 
 def test_the_timer_is_read_after_it_expired(random):
