@@ -19,7 +19,7 @@ MOST_WAITING = 30
 """Messages that wait for a slow page, two seconds of play."""
 PICTURES = (b'{"type": "step"', b'{"type": "steps"')
 """How the heads of messages begin that newer ones make unnecessary."""
-END_SECONDS = 3.0
+END_SECONDS = 10.0  # a player saves an interrupted episode before it ends
 ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
