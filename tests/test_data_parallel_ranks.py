@@ -63,7 +63,7 @@ from parcade.data_parallel import FitConfig, connect, fit
 import numpy as np
 
 exchange = connect(device=sys.argv[2])
-print("exchange", type(exchange).__name__)
+sys.stdout.write(f"exchange {type(exchange).__name__}\\n")  # one write: ranks share the launcher's output
 torch.set_num_threads(1)
 torch.manual_seed(exchange.rank)  # different on purpose: rank 0's parameters count
 module = torch.nn.Linear(3, 2)
