@@ -2,12 +2,14 @@
 
 import io
 import json
+import math
 import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from profiles import profile
@@ -240,28 +242,35 @@ def test_what_stands_beside_the_report_is_left_alone(tmp_path, monkeypatch):
     }  # fmt: skip
 
 
+def over_when(has_begun):
+    """A clock on which a limit is over as soon as the command has begun its work."""
+    return SimpleNamespace(monotonic=lambda: math.inf if has_begun() else 0.0)
+
+
 def test_a_launcher_that_overruns_gets_the_time_to_end_its_ranks_and_what_it_leaves_is_ended(
     tmp_path, monkeypatch
 ):
     assert module.END_SECONDS > launch.STOP_GRACE_SECONDS
     monkeypatch.setattr(module, "END_SECONDS", 0.5)
     (tmp_path / "stubborn.py").write_text(STUBBORN)
+    monkeypatch.setattr(module, "time", over_when(lambda: read_records(tmp_path / "run")))
     found = []
     monkeypatch.setattr(module, "read_records", lambda run: found.extend(read_records(run)) or found)
     command = [sys.executable, str(tmp_path / "stubborn.py"), str(tmp_path / "run")]
     with pytest.raises(RuntimeError, match="did not end within"):
-        module.record(RecordedCommand(command, "it", 1.0, True, limit_seconds=8.0), tmp_path, tmp_path)
+        module.record(RecordedCommand(command, "it", 1.0, True, limit_seconds=1.0), tmp_path, tmp_path)
     (rank,) = found
-    for _ in range(50):
-        if not rank.is_running_here():
-            break
+    deadline = time.monotonic() + 120
+    while rank.is_running_here() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not rank.is_running_here()
 
 
-def test_a_command_that_takes_its_time_to_stop_is_not_killed_meanwhile(tmp_path):
+def test_a_command_that_takes_its_time_to_stop_is_not_killed_meanwhile(tmp_path, monkeypatch):
     slow = "import signal, sys, time\ndef stop(*_):\n    time.sleep(6)\n    sys.exit(print('saved'))\n"
-    command = [sys.executable, "-c", f"{slow}signal.signal(signal.SIGTERM, stop)\ntime.sleep(60)"]
+    ready = "signal.signal(signal.SIGTERM, stop)\nprint('ready', flush=True)\ntime.sleep(60)"
+    command, log = [sys.executable, "-c", slow + ready], tmp_path / "output.log"
+    monkeypatch.setattr(module, "time", over_when(lambda: "ready" in log.read_text()))
     with pytest.raises(RuntimeError, match="did not end within"):
-        module.record(RecordedCommand(command, "it", 1.0, True, limit_seconds=2.0), tmp_path, tmp_path)
-    assert "saved" in (tmp_path / "output.log").read_text()
+        module.record(RecordedCommand(command, "it", 1.0, True, limit_seconds=1.0), tmp_path, tmp_path)
+    assert "saved" in log.read_text()
