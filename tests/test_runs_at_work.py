@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -16,6 +15,7 @@ from test_resume import FRAMES, config_for
 import parcade
 from parcade.cli import main
 from parcade.cluster.processes import clear_records, own_record, still_running, write_record
+from parcade.commands import train
 from parcade.errors import UsageError
 from parcade.files.locks import training_in
 from parcade.files.run_directory import newest_checkpoint
@@ -33,8 +33,9 @@ def start(directory, *flags):
     )
     deadline = time.monotonic() + 100
     while not list((directory / "checkpoints").glob("[0-9]*[0-9]")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "no checkpoint was written"
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            pytest.fail(f"no checkpoint was written: {process.communicate()}")
         time.sleep(0.1)
     return process
 
@@ -57,6 +58,7 @@ def test_a_run_that_is_at_work_is_not_resumed(tmp_path, capsys):
     run = tmp_path / "run"
     process = start(run)
     os.kill(process.pid, signal.SIGSTOP)  # stopped, so that it still exists when the command looks for it
+    os.waitpid(process.pid, os.WUNTRACED)  # and saves no other checkpoint
     try:
         before = sorted((run / "checkpoints").iterdir())
         assert main(["train", "--resume", str(run)]) == 2
@@ -108,15 +110,23 @@ def test_two_starts_at_once_do_not_train_in_one_directory(tmp_path, monkeypatch)
     assert (run / "config.json").read_text() == "the other one's"
 
 
-def test_a_resume_waits_for_the_lock_of_a_host_that_crashed(tmp_path, capsys):
+def test_a_resume_waits_for_the_lock_of_a_host_that_crashed(tmp_path, capsys, monkeypatch):
     run, flags = tmp_path / "run", ["--num-envs", "4", "--unroll-length", "4", "--threads-per-rank", "1"]
     assert main(["train", "tiny_catch", "--total-frames", "200", *flags, "--run-dir", str(run)]) == 0
+    checks, check = [], train._refuse_running
     with contextlib.ExitStack() as held:
+
+        def freeing(run):
+            """The check before the lock is tried, and after every second of waiting for it."""
+            check(run)
+            checks.append(run)
+            if len(checks) == 3:
+                held.close()
+
+        monkeypatch.setattr(train, "_refuse_running", freeing)
         held.enter_context(training_in(run))
-        timer = threading.Timer(1.5, held.close)
-        timer.start()
         assert main(["train", "--resume", str(run), "--total-frames", "400"]) == 0
-        timer.join()
+    assert len(checks) == 3
     assert "is locked; waiting for up to 120 s" in capsys.readouterr().err
 
 
