@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import termios
+import threading
 import time
 from types import SimpleNamespace
 
@@ -114,23 +115,32 @@ def test_a_suspended_game_gives_the_terminal_back_and_takes_it_again():
     # A group of its own whose parent is in the same session: Ctrl-Z does not stop orphaned groups.
     process = subprocess.Popen([sys.executable, "-c", SUSPENDED], stdout=subprocess.PIPE, process_group=0)
     reads = process.stdout.fileno()
+    patience = threading.Timer(PATIENCE_SECONDS, process.kill)
+    patience.start()
 
     def said(last):
         heard = b""
         while last not in heard:
-            heard += os.read(reads, 1000)
+            part = os.read(reads, 1000)
+            assert part, f"it has ended; it said {heard}"
+            heard += part
         return heard
 
-    assert said(b"enters\n") == ENTER_SCREEN.encode() + b"enters\n"
-    for _ in range(2):
-        process.send_signal(signal.SIGTSTP)
-        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
-        assert said(LEAVE_SCREEN.encode()) == b"leaves\n" + LEAVE_SCREEN.encode()
-        process.send_signal(signal.SIGCONT)
+    try:
         assert said(b"enters\n") == ENTER_SCREEN.encode() + b"enters\n"
-    process.send_signal(signal.SIGINT)
-    assert said(LEAVE_SCREEN.encode()) and process.wait(10) != 0
-    process.stdout.close()
+        for _ in range(2):
+            process.send_signal(signal.SIGTSTP)
+            assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+            assert said(LEAVE_SCREEN.encode()) == b"leaves\n" + LEAVE_SCREEN.encode()
+            process.send_signal(signal.SIGCONT)
+            assert said(b"enters\n") == ENTER_SCREEN.encode() + b"enters\n"
+        process.send_signal(signal.SIGINT)
+        assert said(LEAVE_SCREEN.encode()) and process.wait(PATIENCE_SECONDS) not in (0, -signal.SIGKILL)
+    finally:
+        patience.cancel()
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def test_caps_lock_changes_no_key():
