@@ -52,7 +52,9 @@ def wait_for_reports(folder, process, run):
     deadline = time.monotonic() + 180
     metrics = folder / "runs" / run / "metrics.jsonl"
     while not (metrics.exists() and metrics.stat().st_size):
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            pytest.fail(f"{run} wrote no report: {process.communicate(timeout=60)}")
         time.sleep(0.1)
 
 
