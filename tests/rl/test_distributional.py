@@ -50,7 +50,8 @@ def test_the_projection_equals_the_algorithm_of_the_paper(random):
 
 def test_a_projection_keeps_the_mass_and_inside_the_support_the_mean(random):
     support = atoms(-10.0, 10.0, 21).double()
-    returns, discounts = torch.randn(30, generator=random).double(), torch.full((30,), 0.5).double()
+    returns = 10 * torch.rand(30, generator=random).double() - 5  # half of the support and these lie inside
+    discounts = torch.full((30,), 0.5).double()
     probabilities = torch.randn(30, 21, generator=random).double().softmax(-1)
     projected = project(returns, discounts, probabilities, support)
     torch.testing.assert_close(projected.sum(-1), torch.ones(30).double())
