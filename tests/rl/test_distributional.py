@@ -94,15 +94,15 @@ def test_the_quantile_loss_equals_the_equations_of_the_paper(random):
         torch.testing.assert_close(quantile_huber_loss(quantiles, targets, kappa), torch.tensor(slow))
 
 
-def test_minimising_the_quantile_loss_finds_the_quantiles(random):
-    samples = torch.rand(1, 4000, generator=random)
+def test_minimising_the_quantile_loss_finds_the_quantiles():
+    samples = (torch.arange(4000)[None] + 0.5) / 4000
     quantiles = torch.zeros(1, 4, requires_grad=True)
     optimizer = torch.optim.Adam([quantiles], 0.02)
     for _ in range(400):
         optimizer.zero_grad()
         quantile_huber_loss(quantiles, samples, kappa=0.01).sum().backward()
         optimizer.step()
-    torch.testing.assert_close(quantiles.detach()[0], quantile_levels(4), atol=0.04, rtol=0)
+    torch.testing.assert_close(quantiles.detach()[0], quantile_levels(4), atol=0.01, rtol=0)
 
 
 def test_quantile_levels_are_midpoints():
