@@ -2,11 +2,9 @@
 
 import dataclasses
 import errno
-import itertools
 import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -41,7 +39,8 @@ def job(tmp_path, monkeypatch):
                 write_record(run_directory, ProcessRecord(**fields))
 
         monkeypatch.setattr(launch, "clear_records", with_records)
-        return run_ranks(Job([], 2, tmp_path, 1, hang_seconds=0.5))
+        # A launcher that ends by itself is never judged to hang, however slowly it starts.
+        return run_ranks(Job([], 2, tmp_path, 1, hang_seconds=0.5 if code is None else 0.0))
 
     return run
 
@@ -102,41 +101,32 @@ def test_a_launcher_that_hangs_before_a_rank_is_through_has_failed(job, capfd):
 
 @pytest.fixture
 def waited_for(tmp_path, monkeypatch):
-    """Waits for a launcher that sleeps and is to end after 0.3 s. Its rank is in a scope and may be silent.
+    """Waits for a launcher whose ``wait`` moves the clock, and ends it where the job goes on for too long.
 
-    Returns the reason to end the launcher, None when it ended itself. A checkpoint may take ten seconds.
+    Its rank is in a scope and may be silent. Returns the reason to end it, None when it ended by itself.
     """
-    monkeypatch.setattr(launch, "STOP_GRACE_SECONDS", 0.3)
-    monkeypatch.setattr(launch, "LIMIT_GRACE_SECONDS", 0.3)
-    monkeypatch.setattr(launch, "beat_seconds", lambda hang_seconds: 0.1)
-    monkeypatch.setattr(watchdog, "START_SECONDS", 10.0)
-    monkeypatch.setattr(watchdog, "SILENT_SECONDS", 1.5)
+    now = 1000.0
+    monkeypatch.setattr(launch.time, "monotonic", lambda: now)
+    monkeypatch.setattr(launch, "POLL_SECONDS", 1.0)
 
-    def wait(cause, scope, sleeps, *, beats=True):
+    def wait(cause, scope, seconds, *, beats=True):
         launch.clear_records(tmp_path)
         record = dataclasses.replace(own_record("rank", 0), scope=scope, begun=True)
         write_record(tmp_path, record)
-        left = threading.Event()
+        started = now
 
-        def beat():
-            for number in itertools.count(1):
-                if left.wait(0.1):
-                    return
-                write_record(tmp_path, dataclasses.replace(record, beat=number))
+        class Launcher:
+            def wait(self, timeout):
+                nonlocal now, record
+                now += timeout
+                if beats:
+                    record = dataclasses.replace(record, beat=record.beat + 1)
+                    write_record(tmp_path, record)
+                if now - started < seconds:
+                    raise subprocess.TimeoutExpired("launcher", timeout)
 
-        thread = threading.Thread(target=beat)
-        if beats:
-            thread.start()
-        process = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({sleeps})"])
-        try:
-            job = Job([], 1, tmp_path, 1, time_limit_seconds=0.0 if cause == "limit" else None)
-            return launch._wait(process, job, [signal.SIGTERM] if cause == "stop" else [])
-        finally:
-            left.set()
-            process.kill()
-            process.wait()
-            if beats:
-                thread.join()
+        job = Job([], 1, tmp_path, 1, time_limit_seconds=0.0 if cause == "limit" else None)
+        return launch._wait(Launcher(), job, [signal.SIGTERM] if cause == "stop" else [])
 
     return wait
 
@@ -146,18 +136,19 @@ REASONS = {"stop": "the job did not stop within", "limit": "the job overran its 
 
 @pytest.mark.parametrize("cause", REASONS)
 def test_a_job_that_writes_a_checkpoint_is_not_ended_meanwhile(waited_for, cause):
-    assert waited_for(cause, "checkpoint", sleeps=2) is None
+    assert waited_for(cause, "checkpoint", watchdog.START_SECONDS) is None
 
 
 @pytest.mark.parametrize("cause", REASONS)
 @pytest.mark.parametrize(
     "scope", ["learn", "checkpoint without a heartbeat", "checkpoint that takes too long"]
 )
-def test_a_job_that_does_not_end_is_ended(waited_for, monkeypatch, cause, scope):
+def test_a_job_that_does_not_end_is_ended(waited_for, cause, scope):
+    seconds = {"stop": launch.STOP_GRACE_SECONDS, "limit": launch.LIMIT_GRACE_SECONDS}[cause]
     if scope.endswith("too long"):
-        monkeypatch.setattr(watchdog, "START_SECONDS", 0.5)
-    reason = waited_for(cause, scope.split()[0], sleeps=100, beats="without" not in scope)
-    assert reason.startswith(REASONS[cause])
+        seconds += watchdog.START_SECONDS
+    reason = waited_for(cause, scope.split()[0], 10_000, beats="without" not in scope)
+    assert reason.startswith(REASONS[cause]) and seconds <= int(reason.split()[-2]) <= seconds + 2, reason
 
 
 @pytest.mark.parametrize(
@@ -171,7 +162,8 @@ def test_a_job_that_does_not_end_is_ended(waited_for, monkeypatch, cause, scope)
     ],
 )
 def test_only_a_second_ctrl_c_ends_a_job_before_its_checkpoint(tmp_path, signals, reason):
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1)"])
+    sleeps = 1 if reason is None else 600
+    process = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({sleeps})"])
     try:
         assert launch._wait(process, Job([], 1, tmp_path, 1), signals) == reason
     finally:
