@@ -22,17 +22,19 @@ from pathlib import Path
 from parcade.cluster.heartbeat import Heartbeat, Activity
 
 def wait_in_the_allreduce():
-    time.sleep(60)
+    print("up", flush=True)
+    time.sleep(600)
 
 communicating = Activity("communicate", 1.0, True)
 with Heartbeat(Path(sys.argv[1]), "rank", 1, lambda: communicating, interval_seconds=0.05):
-    print("up", flush=True)
     wait_in_the_allreduce()
 """
 
 
 @pytest.fixture
-def process(tmp_path):
+def process(tmp_path, monkeypatch):
+    for limit in ("PY_SPY_SECONDS", "ANSWER_SECONDS"):  # enough for a busy machine
+        monkeypatch.setattr(stacks_module, limit, 120.0)
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
@@ -44,8 +46,9 @@ def process(tmp_path):
 
 
 def wait_until_stopped(pid):
-    deadline = time.monotonic() + 20
-    while own_state(pid) != "T" and time.monotonic() < deadline:
+    deadline = time.monotonic() + 60
+    while own_state(pid) != "T":
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
