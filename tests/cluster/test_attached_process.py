@@ -13,9 +13,9 @@ from parcade.cluster.processes import own_record, write_record
 STUBBORN = """
 import pathlib, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 pathlib.Path("child").write_text(f"{child.pid}\\n")
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -27,7 +27,7 @@ def is_running(pid):
         return False
 
 
-def wait_until(condition, seconds=60):
+def wait_until(condition, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -51,7 +51,7 @@ def test_one_that_does_not_stop_is_killed_with_the_processes_that_it_started(tmp
         process.ask_to_stop()
         end_all([process])
         assert process.exit_code() == -signal.SIGKILL
-        wait_until(lambda: not is_running(pid), seconds=10)
+        wait_until(lambda: not is_running(pid))
     finally:
         process.end(0)
 
@@ -70,7 +70,7 @@ def test_waiting_for_a_run_that_goes_on_ends_at_its_limit_and_at_once_when_stopp
 def test_its_output_is_appended_to_its_log(tmp_path):
     (tmp_path / "log").write_text("of an earlier start\n")
     process = start(tmp_path, "train", "nothing")
-    process.end(60)
+    process.end(120)
     process.ask_to_stop()  # it has ended
     assert process.exit_code() == 2 and process.last_line().startswith("parcade: ")
     assert (tmp_path / "log").read_text().startswith("of an earlier start\n")
