@@ -1,5 +1,6 @@
 """The script that parcade slurm writes, and the requests it refuses, without a Slurm."""
 
+import contextlib
 import os
 import shlex
 import signal
@@ -25,7 +26,7 @@ def written(tmp_path, capsys):
         run = str(tmp_path / "the run")
         assert main(["slurm", "--script", str(path), *flags, *job, "--run-dir", run]) == 0
         assert f"submit it with: sbatch {path}" in capsys.readouterr().out
-        subprocess.run(["bash", "-n", str(path)], check=True, timeout=20)
+        subprocess.run(["bash", "-n", str(path)], check=True, timeout=120)
         return path.read_text()
 
     return write
@@ -136,7 +137,8 @@ exec "$@"
 
 @pytest.fixture
 def job(tmp_path, written):
-    """Starts a written script with stand-ins for Slurm's programs and for the training."""
+    """Starts a written script with stand-ins for Slurm's programs and for the training; ends all of it."""
+    started = []
 
     def start(words, **variables):
         text = written("--cpus-per-rank", "5", job=words).splitlines()
@@ -150,34 +152,44 @@ def job(tmp_path, written):
             "SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NUM_NODES": "1", "SLURM_CPUS_PER_TASK": "1",
         }  # fmt: skip
         paths = f"{tmp_path}:{os.environ['PATH']}"
-        return subprocess.Popen(
+        process = subprocess.Popen(
             ["bash", str(tmp_path / "job.sbatch")],
             env={**os.environ, "PATH": paths, **known, **variables},
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
 
 
 def test_a_warning_while_the_training_starts_is_not_lost(job, tmp_path):
     process = job(["--", "train", "tiny_catch"])
+    deadline = time.monotonic() + 120
     while not (tmp_path / "log").exists():
+        assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(signal.SIGUSR1)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=120)
     assert process.returncode == 0 and "time limit reached; requeueing the job" in out
     assert (tmp_path / "log").read_text().splitlines()[-1] == "requeue 7"
 
 
 def test_a_cluster_that_does_not_form_is_tried_again_and_a_mistake_is_not(job, tmp_path):
     process = job(PARTS, WAIT_CODE="1")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=120)
     assert "the job failed; requeueing it" in out
     assert (tmp_path / "log").read_text() == "requeue 7\n", "it was not requeued, or has trained"
     (tmp_path / "log").unlink()
     process = job(PARTS, WAIT_CODE="2")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=120)
     assert process.returncode == 2 and not (tmp_path / "log").exists()
 
 
@@ -266,7 +278,7 @@ def started(tmp_path, text, code, **environment):
     ]
     path = os.environ["PATH"]
     done = subprocess.run(
-        ["bash", "-c", "\n".join(lines)], timeout=60, capture_output=True,
+        ["bash", "-c", "\n".join(lines)], timeout=120, capture_output=True,
         env={"PATH": f"{tools}:{path}", "SLURM_JOB_ID": "7", **environment},
     )  # fmt: skip
     found = calls.read_text()
