@@ -119,11 +119,19 @@ cd {directory}
 code=0
 requeue=0
 cancelled=0
+child=
 # Slurm's warning before the time limit: checkpoint, then requeue.
 trap 'requeue=1; ask_to_stop' USR1
 # Cancelled or preempted: checkpoint, without requeueing. Slurm may requeue a preempted job.
 trap 'cancelled=1; ask_to_stop' TERM
-ask_to_stop() {{ touch "$run/stop" 2> /dev/null; }}
+# A training that starts has no directory yet, or removes an old stop file from it: ask until it has ended.
+ask_to_stop() {{
+    [ -n "$child" ] || return # it has not started
+    while kill -0 "$child" 2> /dev/null; do
+        touch "$run/stop" 2> /dev/null
+        sleep 2
+    done &
+}}
 {cluster}
 # Failures are counted here: SLURM_RESTART_COUNT also counts requeues at the time limit.
 failures="$run.failures"
@@ -143,15 +151,10 @@ if [ "$code" = 0 ]; then
         "$python" -m parcade {train} --run-dir "$run" &
     fi
     child=$!
-    # A trap interrupts wait: repeat it until the child has exited, then get its exit code. A training that
-    # starts has no directory yet, or removes an old stop file from it: ask until it has ended.
+    [ "$requeue$cancelled" = 00 ] || ask_to_stop
+    # A trap interrupts wait: repeat it until the child has exited, then get its exit code.
     while kill -0 "$child" 2> /dev/null; do
-        if [ "$requeue$cancelled" = 00 ]; then
-            wait "$child"
-        else
-            ask_to_stop
-            sleep 2
-        fi
+        wait "$child"
     done
     wait "$child"
     code=$?

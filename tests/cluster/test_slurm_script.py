@@ -140,8 +140,9 @@ def job(tmp_path, written):
     """Starts a written script with stand-ins for Slurm's programs and for the training; ends all of it."""
     started = []
 
-    def start(words, **variables):
-        text = written("--cpus-per-rank", "5", job=words).splitlines()
+    def start(words, before_wait="", **variables):
+        text = written("--cpus-per-rank", "5", job=words)
+        text = text.replace('wait "$child"', f'{before_wait}wait "$child"').splitlines()
         for name, program in (("python", PYTHON), ("scontrol", SCONTROL), ("srun", SRUN)):
             (tmp_path / name).write_text(program)
             (tmp_path / name).chmod(0o755)
@@ -170,8 +171,9 @@ def job(tmp_path, written):
         process.stdout.close()
 
 
-def test_a_warning_while_the_training_starts_is_not_lost(job, tmp_path):
-    process = job(["--", "train", "tiny_catch"])
+@pytest.mark.parametrize("before_wait", ["", "sleep 0.5; "])
+def test_a_warning_while_the_training_starts_is_not_lost(job, tmp_path, before_wait):
+    process = job(["--", "train", "tiny_catch"], before_wait)
     deadline = time.monotonic() + 120
     while not (tmp_path / "log").exists():
         assert process.poll() is None and time.monotonic() < deadline
