@@ -83,20 +83,22 @@ def begin(engine):
 
 
 def pid_of(part):
-    return ray.get(part.handle.__ray_call__.remote(lambda self: os.getpid()), timeout=60)
+    return ray.get(part.handle.__ray_call__.remote(lambda self: os.getpid()), timeout=300)
 
 
 def kill(driver, name):
     os.kill(pid_of(driver.parts[name]), signal.SIGKILL)
 
 
-def advance_until(driver, condition, turns=3000):
-    for _ in range(turns):
+def advance_until(driver, condition, seconds=300):
+    """Go on until a condition holds: Ray takes time, not iterations, to notice that a part is gone."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
         metrics = driver.advance(0.0)
         assert all(value == value for value in metrics.values()), metrics
         if condition():
             return
-    raise AssertionError(f"not within {turns} iterations: {driver.tally.gauges}")
+    raise AssertionError(f"not within {seconds} s: {driver.tally.gauges}")
 
 
 def ledgers(driver):
@@ -181,9 +183,10 @@ def test_a_part_that_hangs_and_a_learner_that_is_alone_are_begun_anew(begin, eng
     driver = begin("impala")
     for _ in range(5):
         driver.advance(0.0)
-    hung = pid_of(driver.parts["actor-0"])
+    hung, life = pid_of(driver.parts["actor-0"]), driver.lives["actor-0"]
     os.kill(hung, signal.SIGSTOP)
-    advance_until(driver, lambda: driver.tally.restarts > 0, turns=10**6)
+    # On a busy machine, other parts may answer too late as well, and be begun anew.
+    advance_until(driver, lambda: driver.lives["actor-0"] > life)
     assert pid_of(driver.parts["actor-0"]) != hung
     driver.advance(0.0)
     before = driver.tally.restarts
@@ -324,7 +327,7 @@ def test_a_dead_driver_leaves_a_run_that_resumes_and_a_finished_one_leaves_nothi
     assert done.returncode == 0 and "core_worker" not in done.stderr, done.stderr
     result = json.loads((run / "result.json").read_text())
     assert result["frames"] >= frames + 2000 and result["games_cut_by_resume"] == 0
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while processes_with(str(here / "parcade-ray-")) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert processes_with(str(here / "parcade-ray-")) == []
