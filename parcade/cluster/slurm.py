@@ -185,7 +185,8 @@ node() {
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 RAY_AUTH_TOKEN=$("$python" -c 'import secrets; print(secrets.token_hex(32))')
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
-port=$((20000 + SLURM_JOB_ID % 20000))
+# Below 32768: the kernel gives higher ports to any connection.
+port=$((20000 + SLURM_JOB_ID % 12000))
 RAY_ADDRESS="$(node --nodelist 1 address INTERFACE):$port" || code=$?
 if [ "$code" = 0 ]; then
     export RAY_ADDRESS

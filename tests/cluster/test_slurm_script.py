@@ -68,6 +68,16 @@ def test_a_job_of_parts_starts_a_ray_cluster_on_its_nodes(written):
     assert 'head "$port" eth1 &' in text and 'worker "$RAY_ADDRESS" eth1 &' in text
 
 
+@pytest.mark.parametrize("job_id", [1, 11_999, 12_000, 4_012_768, 67_108_863])
+def test_the_port_of_a_cluster_is_none_that_the_kernel_gives_to_connections(written, job_id):
+    (line,) = (
+        line for line in written("--cpus-per-rank", "5", job=PARTS).splitlines() if line.startswith("port=")
+    )
+    job = {**os.environ, "SLURM_JOB_ID": str(job_id)}
+    port = subprocess.run(["bash", "-c", f'{line}; echo "$port"'], env=job, capture_output=True, timeout=120)
+    assert int(port.stdout) == 20_000 + job_id % 12_000 < 32_768
+
+
 def test_the_first_start_is_the_users_own_command_and_later_ones_resume(written):
     text = written()
     assert (
