@@ -34,9 +34,8 @@ NODE = [sys.executable, "-m", "parcade.topology.ray_node"]
 
 
 def port_for_the_head() -> int:
-    """A free port that no program gets by chance: not one of those that the kernel gives to connections."""
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    for port in random.sample(range(first // 2, first), 100):
+    """A free port above those of Ray's workers and below those that the kernel gives to connections."""
+    for port in random.sample(range(20_000, 32_768), 100):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
