@@ -16,7 +16,7 @@ pytestmark = pytest.mark.quick
 
 
 def parts(*counts_and_cpus):
-    """Roles of so many parts of so many CPUs."""
+    """Return one role per pair: its number of parts, and the CPUs of each."""
     return [
         Reservation(f"role{i}", count, {"CPU": cpus, "GPU": 0.0})
         for i, (count, cpus) in enumerate(counts_and_cpus)

@@ -178,14 +178,14 @@ def test_actors_come_and_go(begin):
         assert len(driver.of_role("actor")) == count
 
 
-def test_a_part_that_hangs_and_a_learner_that_is_alone_are_begun_anew(begin, engine, monkeypatch):
+def test_a_part_that_hangs_and_a_learner_that_is_alone_are_restarted(begin, engine, monkeypatch):
     monkeypatch.setattr(engine, "answer_seconds", 4.0)
     driver = begin("impala")
     for _ in range(5):
         driver.advance(0.0)
     hung, life = pid_of(driver.parts["actor-0"]), driver.lives["actor-0"]
     os.kill(hung, signal.SIGSTOP)
-    # On a busy machine, other parts may answer too late as well, and be begun anew.
+    # On a busy machine, other parts may also answer too late and be restarted.
     advance_until(driver, lambda: driver.lives["actor-0"] > life)
     assert pid_of(driver.parts["actor-0"]) != hung
     driver.advance(0.0)
