@@ -192,7 +192,7 @@ class RayEngine:
             self.close()
             raise UsageError(
                 f"the cluster has enough in total, but no node has room for the last {role}, since a part "
-                "is not divided among nodes; use fewer parts, lower --actor-cpus, or add nodes"
+                "is not divided among nodes; use fewer parts, lower the CPUs or GPUs of each, or add nodes"
             )
 
     def _start(self, needed: dict[str, float]) -> None:
