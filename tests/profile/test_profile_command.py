@@ -1,6 +1,7 @@
 """``parcade profile`` as a user calls it: on one process, on real MPI ranks and on the user's own program."""
 
 import io
+import itertools
 import json
 import math
 import shlex
@@ -243,8 +244,12 @@ def test_what_stands_beside_the_report_is_left_alone(tmp_path, monkeypatch):
 
 
 def over_when(has_begun):
-    """A clock on which a limit is over as soon as the command has begun its work."""
-    return SimpleNamespace(monotonic=lambda: math.inf if has_begun() else 0.0)
+    """A clock on which a limit is over as soon as the command has begun its work.
+
+    Its first reading, from which the limit counts, is 0 even where the command has begun by then.
+    """
+    readings = itertools.count()
+    return SimpleNamespace(monotonic=lambda: math.inf if next(readings) and has_begun() else 0.0)
 
 
 def test_a_launcher_that_overruns_gets_the_time_to_end_its_ranks_and_what_it_leaves_is_ended(
