@@ -6,7 +6,6 @@ machine, torch, threads and ranks are the same. These conditions are recorded, a
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 
 from parcade.algorithms.base import Algorithm
+from parcade.cluster.signals import STOP_FILE
 from parcade.config import TrainConfig, check_structure, structure
 from parcade.errors import UsageError
 from parcade.exchange.base import (
@@ -227,5 +227,4 @@ def remove_unfinished(run: Path) -> None:
     run_directory.restore_replaced(run)
     for making in (run / "checkpoints").glob("*.making"):
         shutil.rmtree(making, ignore_errors=True)
-    if (run / "stop").exists():
-        os.unlink(run / "stop")
+    (run / STOP_FILE).unlink(missing_ok=True)

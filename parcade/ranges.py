@@ -52,6 +52,8 @@ PositiveFraction = Annotated[float, Range(0, 1, is_open=True)]
 
 # Networks, optimisers and returns compute in float32, whose largest number is 3.4e38.
 LARGEST = 1e30
+# Counters, file formats and tensors hold integers of 64 bits.
+LARGEST_INTEGER = 2**63 - 1
 
 
 def whole(name: str, value: Any, low: int, high: int | None = None) -> int:
@@ -103,6 +105,8 @@ def check_ranges(settings: Any) -> None:
             raise UsageError(f"{name}={reprlib.repr(value)} is beyond {LARGEST:g}; use a smaller number")
         if name in ranges and value is not None:
             ranges[name].check(name, value)
+        if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+            raise UsageError(f"{name}={reprlib.repr(value)} is beyond 2**63 - 1; use a smaller number")
 
 
 def _plain(name: str, value: Any, accepted: tuple[Any, ...]) -> Any:

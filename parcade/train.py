@@ -21,6 +21,7 @@ from parcade.build.source import make_source
 from parcade.checkpoint import Checkpointer
 from parcade.cluster import mpi, ranks
 from parcade.cluster.heartbeat import activity_of
+from parcade.cluster.signals import STOP_FILE
 from parcade.config import TrainConfig, check_device, check_divisible, check_process_memory, to_json
 from parcade.doctor.start import warn_at_start
 from parcade.envs.games import file_word, score_milestones
@@ -202,6 +203,7 @@ def new_run(config: TrainConfig) -> Iterator[Path]:
     run_directory.make_run_directory(run)
     with training_in(run):
         run_directory.check_unused(run)  # again: before the lock, another start may have used it
+        (run / STOP_FILE).unlink(missing_ok=True)  # a request to whatever ran here before
         try:
             _write_start(config, run, recording)
             yield run

@@ -158,6 +158,10 @@ WRONG = {
     ),
     "a negative time": (["train", "pong", "--time-limit", "-5s"], "time '-5s' is not a duration"),
     "a seed beyond every integer": (["train", "pong", "--seed", "1e30"], "is above 9,223,372,036"),
+    "more frames than a counter holds": (
+        ["train", "tiny_catch", "--total-frames", "9" * 60],
+        "is beyond 2**63 - 1; use a smaller number",
+    ),
     "frames without an end": (["train", "pong", "--total-frames", "inf"], "expected an integer"),
     "a learning rate that is no number": (["train", "pong", "--learning-rate", "nan"], "is not finite"),
     "a number too large for the network": (["train", "pong", "--clip", "1e300"], "is beyond 1e+30"),

@@ -79,6 +79,14 @@ def test_a_run_at_work_without_a_checkpoint_is_not_called_unusable(tmp_path, cap
     assert f"{run} is still running (rank 0" in capsys.readouterr().err
 
 
+def test_an_old_request_to_stop_does_not_end_a_new_run(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "stop").touch()
+    start_run(config_for("ppo", run, FRAMES))
+    assert not (run / "stop").exists()
+
+
 def test_two_resumes_at_once_do_not_train_in_one_directory(tmp_path, capsys, monkeypatch):
     """Before the first heartbeat there is no record of the other one, only its lock."""
     monkeypatch.setattr("parcade.commands.train.LOCK_SECONDS", 0.1)

@@ -13,6 +13,7 @@ from typing import Any
 
 from parcade.errors import UsageError, missing_extra
 from parcade.files.outputs import why_not_writable
+from parcade.files.run_directory import claim_directory
 
 
 @contextlib.contextmanager
@@ -77,11 +78,11 @@ def refuse_running(flags: Any, rest: list[str], taken: tuple[str, ...]) -> None:
 
 
 def report_folder(out: str, kind: str) -> Path:
-    """Return ``out``, or by default ``kind``/TIME. Errors: UsageError if it cannot be written."""
+    """Return ``out``, by default a new directory ``kind``/TIME. Errors: UsageError if not writable."""
     folder = Path(out) if out else Path(kind) / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise UsageError(f"out={folder} cannot be created: {nearest} is a file; use another --out")
     if reason := why_not_writable(nearest):
         raise UsageError(f"out={folder} cannot be written ({reason}); use another --out")
-    return folder
+    return folder if out else claim_directory(folder)

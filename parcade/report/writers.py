@@ -58,8 +58,12 @@ class MetricsFile(Writer):
             except (ValueError, KeyError, TypeError):
                 continue  # an incomplete line, left when the process was killed, or a damaged one
         temporary = self._path.with_suffix(".tmp")
-        temporary.write_bytes(b"".join(kept))
-        temporary.replace(self._path)
+        try:
+            temporary.write_bytes(b"".join(kept))
+            temporary.replace(self._path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
 
     def write(self, metrics: dict[str, Any]) -> None:
         # JSON has no NaN and no infinity.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parcade.cluster.processes import DIRECTORY, read_records
+from parcade.cluster.signals import STOP_FILE
 from parcade.cluster.stacks import stacks as read_stacks
 from parcade.errors import UsageError
 from parcade.files.reading import read_object
@@ -39,7 +40,7 @@ def describe(run: Path) -> dict[str, Any]:
         "checkpoints": checkpoints_of(run),
         "recordings": list_recordings(run),
         "has_profile": any((run / name).is_file() for name in PROFILES),
-        "has_stop_request": (run / "stop").exists(),
+        "has_stop_request": (run / STOP_FILE).exists(),
     }
 
 
@@ -166,8 +167,6 @@ def stacks_of(run: Path, name: str) -> list[dict[str, str]]:
 
 def request_stop(run: Path) -> None:
     """Ask a run to stop with a checkpoint after its iteration. Errors: UsageError."""
-    from parcade.cluster.signals import STOP_FILE
-
     try:
         (run / STOP_FILE).touch()
     except OSError as error:

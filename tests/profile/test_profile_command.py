@@ -1,5 +1,6 @@
 """``parcade profile`` as a user calls it: on one process, on real MPI ranks and on the user's own program."""
 
+import datetime
 import io
 import itertools
 import json
@@ -19,6 +20,7 @@ from profiles import rank as rank_of
 from parcade.cli import main
 from parcade.cluster import launch, mpi
 from parcade.cluster.processes import read_records
+from parcade.commands import reports
 from parcade.commands.profile import _report
 from parcade.profile import recorded_command as module
 from parcade.profile.advice import advise
@@ -204,6 +206,18 @@ def test_a_report_is_made_from_the_digits_that_are_kept(tmp_path, capsys):
     assert main(["profile", "--read", str(tmp_path), "--out", str(tmp_path / "again")]) == 0
     *again, _ = capsys.readouterr().out.splitlines()
     assert again == printed and printed[3].startswith("2,000 samples/s")
+
+
+@pytest.mark.quick
+def test_two_reports_of_the_same_second_have_directories_of_their_own(tmp_path, monkeypatch):
+    class Now:
+        now = staticmethod(lambda: datetime.datetime(2026, 1, 2, 3, 4, 5))
+
+    monkeypatch.setattr(reports, "datetime", SimpleNamespace(datetime=Now))
+    monkeypatch.chdir(tmp_path)
+    folders = [reports.report_folder("", "profiles") for _ in range(2)]
+    assert folders == [Path("profiles/20260102-030405"), Path("profiles/20260102-030405-2")]
+    assert not list(folders[1].iterdir())
 
 
 @pytest.mark.quick

@@ -1,10 +1,12 @@
 """Timing, the live view's arithmetic, and metrics on a failing disk."""
 
+import errno
 import io
 import json
 import math
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -214,6 +216,20 @@ def test_half_a_line_is_taken_back_from_a_full_disk(tmp_path, monkeypatch):
     writer.write({"frames": 3})
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["frames"] for line in lines] == [1, 3]
+
+
+def test_a_full_disk_at_a_resume_leaves_the_reports_as_they_are(tmp_path, monkeypatch):
+    MetricsFile(tmp_path).write({"frames": 1})
+
+    def full(path, data):
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        MetricsFile(tmp_path, resumed_at_frames=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"frames": 1}
 
 
 def test_a_cell_of_a_table_stays_in_its_cell():
