@@ -55,6 +55,20 @@ class ResumeFlags:
     """New target score; None removes it."""
     time_limit: str | None = None
     """New time limit, counted from the run's first start."""
+    address: str | None = None
+    """New Ray cluster to join."""
+    interface: str | None = None
+    """New network interface of this node."""
+    actor_cpus: float | None = None
+    """New number of CPUs that each actor reserves."""
+    actor_gpus: float | None = None
+    """New number of GPUs that each actor reserves."""
+    learner_cpus: float | None = None
+    """New number of CPUs that each learner reserves."""
+    learner_gpus: float | None = None
+    """New number of GPUs that each learner reserves."""
+    shard_cpus: float | None = None
+    """New number of CPUs that each shard reserves."""
     env: str = ""
     """The run's environment, if it is your own: MODULE:ID. Its module is imported only if named here."""
 
@@ -132,10 +146,21 @@ def _resume_from(run: Path, config, flags: ResumeFlags) -> int:
 
     is_rank = ranks.is_rank_of(config.run.engine)
     frames = newest_checkpoint(run, check_files=not is_rank)[1]["progress"]["frames"]
-    given = {field.name: (getattr(flags, field.name), field.default) for field in dataclasses.fields(flags)}
-    changes = {name: given[name][0] for name in CHANGED_BY_RESUMING if given[name][0] is not given[name][1]}
+    given = {
+        field.name: getattr(flags, field.name)
+        for field in dataclasses.fields(flags)
+        if getattr(flags, field.name) is not field.default
+    }
+    changes = {
+        section: {name: given[name] for name in names if name in given}
+        for section, names in CHANGED_BY_RESUMING.items()
+    }
     # The checkpoint has the weights: the agent that the run started from may no longer exist.
-    config = dataclasses.replace(config, run=dataclasses.replace(config.run, **changes, from_agent=""))
+    config = dataclasses.replace(
+        config,
+        run=dataclasses.replace(config.run, **changes["run"], from_agent=""),
+        topology=dataclasses.replace(config.topology, **changes["topology"]),
+    )
     if frames >= config.run.total_frames and (run / "result.json").exists():
         raise UsageError(
             f"{run} has already played {frames:,} of {config.run.total_frames:,} frames; "
@@ -143,7 +168,7 @@ def _resume_from(run: Path, config, flags: ResumeFlags) -> int:
         )
     _refuse_finished(run, config)
     arguments = ["--resume", str(run), *(["--env", flags.env] if flags.env else [])]
-    for name, value in changes.items():
+    for name, value in changes["run"].items():  # of ranks; parts are started by this process
         arguments += [f"--{name.replace('_', '-')}", str(value)]
     return _run(config, arguments, resume=run)
 

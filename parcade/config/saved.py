@@ -10,7 +10,7 @@ from typing import Any
 
 from parcade.algorithms.table import algorithm_row
 from parcade.config.run import RunConfig
-from parcade.config.topology import TopologyConfig
+from parcade.config.topology import ON_RAY, TopologyConfig
 from parcade.config.train import TrainConfig
 from parcade.envs.games import is_atari, module_of
 from parcade.envs.settings import RENAMED, EnvSettings, of_any_game
@@ -20,15 +20,11 @@ from parcade.model.networks import NetworkConfig
 
 SCHEMA_VERSION = 2
 READ_VERSIONS = (1, SCHEMA_VERSION)
-CHANGED_BY_RESUMING = (
-    "hang_timeout",
-    "hosts",
-    "network_interface",
-    "total_frames",
-    "target_score",
-    "time_limit",
-)
-"""Settings of the run that ``--resume`` may change."""
+CHANGED_BY_RESUMING: dict[str, tuple[str, ...]] = {
+    "run": ("hang_timeout", "hosts", "network_interface", "total_frames", "target_score", "time_limit"),
+    "topology": ON_RAY,
+}
+"""Settings that ``--resume`` may change, by section."""
 
 
 def to_json(config: TrainConfig) -> dict[str, Any]:
@@ -42,10 +38,13 @@ def save_changes(run: Path, config: TrainConfig) -> None:
     Errors: UsageError when it cannot be written.
     """
     data = read_json(run / "config.json")
-    changes = {name: getattr(config.run, name) for name in CHANGED_BY_RESUMING}
-    if data["run"] | changes != data["run"]:
+    changed = dict(data)
+    for section, names in CHANGED_BY_RESUMING.items():
+        settings = getattr(config, section)
+        changed[section] = data.get(section, {}) | {name: getattr(settings, name) for name in names}
+    if changed != data:
         try:
-            write_json(run / "config.json", {**data, "run": data["run"] | changes})
+            write_json(run / "config.json", changed)
         except OSError as error:
             raise UsageError(
                 f"{run / 'config.json'} cannot be written ({error.strerror or error}); free some space"

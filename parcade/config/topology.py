@@ -31,7 +31,8 @@ TOPOLOGIES: dict[str, Topology] = {
     "predicted": Topology(frozenset(_ACTORS), has_one_learner=True),
     "population": Topology(frozenset(_ACTORS), has_one_learner=True),
 }
-ON_RAY = {"address", "interface", "actor_cpus", "actor_gpus", "learner_cpus", "learner_gpus", "shard_cpus"}
+ON_RAY = ("address", "interface", "actor_cpus", "actor_gpus", "learner_cpus", "learner_gpus", "shard_cpus")
+"""Settings that only place the parts on a cluster."""
 
 
 @dataclass(frozen=True)

@@ -223,7 +223,7 @@ def _check_parts(config: TrainConfig) -> None:
             raise UsageError(
                 f"{flag} needs engine ray; got engine {run.engine}; use --engine ray, or leave it out"
             )
-        if setting not in read | ON_RAY and setting != "num_learners":  # num_learners has its own check
+        if setting not in read.union(ON_RAY) and setting != "num_learners":  # num_learners has its own check
             has = ", ".join(f"--{each.replace('_', '-')}" for each in sorted(read)) or "none of these"
             raise UsageError(
                 f"algorithm {run.algorithm} on engine {run.engine} does not read {flag}; it reads {has}"

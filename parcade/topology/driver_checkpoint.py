@@ -100,11 +100,7 @@ class TopologyCheckpointer:
         self.progress.set_state(state["progress"])
         driver.lives = dict(plan["lives"])
         driver.epoch = plan.get("epoch", 0)
-        if "actors" in plan:
-            driver.scale_actors(plan["actors"])
-            driver.lives = dict(plan["lives"])  # the actors just added have begun, which counted another life
-        for name, handle in driver.parts.items():
-            driver.restore_part(handle, part_of(arrays, f"parts.{name}."))
+        plan = self._restore_parts(plan, arrays)
         dropped = driver.tally.cut_games
         driver.tally.set_state(state["tally"] | {"cut_games": state["tally"]["cut_games"] + dropped})
         driver.updates = self.progress.updates
@@ -114,3 +110,39 @@ class TopologyCheckpointer:
             self.say(f"note: {dropped} unfinished episodes were dropped and new ones started")
         if not getattr(self.config.hyper, "save_replay", True):
             self.say("note: the replay was not saved (--no-save-replay); it fills before learning continues")
+
+    def _restore_parts(self, plan: dict[str, Any], arrays: dict[str, Any]) -> dict[str, Any]:
+        """Restore all parts, and those actors added by ``scale-to`` for which there is room now.
+
+        Return the plan without the other actors, whose unfinished episodes are counted as cut.
+        """
+        driver = self.driver
+        started = len(driver.of_role("actor"))
+        wanted = plan.get("actors", started)
+        driver.scale_actors(min(started, wanted))
+        for name, part in driver.parts.items():
+            driver.restore_part(part, part_of(arrays, f"parts.{name}."))
+        if wanted <= started:
+            return plan
+        # All parts above have answered: the cluster has placed them and knows what is left.
+        count = started + driver.engine.room_for("actor", wanted - started)
+        driver.scale_actors(count)
+        driver.lives = dict(plan["lives"])  # the actors just added have begun, which counted another life
+        for part in driver.of_role("actor")[started:]:
+            driver.restore_part(part, part_of(arrays, f"parts.{part.name}."))
+        if count == wanted:
+            return plan
+        self.say(f"warning: the cluster has room for {count} of the {wanted} actors of the checkpoint")
+        driver.tally.cut_games += (wanted - count) * driver.envs_per_actor
+        return _without_parts(plan, {f"actor-{index}" for index in range(count, wanted)})
+
+
+def _without_parts(plan: dict[str, Any], absent: set[str]) -> dict[str, Any]:
+    """Return a plan without the calls and places of parts that do not exist; their lives are kept."""
+
+    def kept(entry: Any) -> bool:
+        name = entry[0] if isinstance(entry, list) else entry
+        return name not in absent
+
+    lists = {name: list(filter(kept, entries)) for name, entries in plan.items() if isinstance(entries, list)}
+    return {**plan, **lists}

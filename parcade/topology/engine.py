@@ -69,6 +69,9 @@ class Engine(Protocol):
     def all_done(self, calls: list[Pending]) -> list[Pending]:
         """Return the finished calls without waiting. The serial engine runs and returns all of them."""
 
+    def room_for(self, role: str, count: int) -> int:
+        """Return for how many of ``count`` more parts of a role the cluster has the resources."""
+
     def check_room(self, role: str, count: int) -> None:
         """Errors: UsageError when the cluster lacks the resources for ``count`` more parts of a role."""
 
@@ -144,6 +147,10 @@ class SerialEngine:
         for each in calls:
             each.note()
         return list(calls)
+
+    def room_for(self, role: str, count: int) -> int:
+        """Return ``count``: the serial engine has no limit."""
+        return count
 
     def check_room(self, role: str, count: int) -> None:
         """Do nothing: the serial engine has no limit."""

@@ -271,31 +271,39 @@ class RayEngine:
 
     def make(self, name: str, kind: type, *arguments: Any) -> RayPart:
         role = name.split("-")[0]
-        cpus, gpus = self._reserves(role)
+        reserved = self._reserves(role)
         # Ray restarts a part on any node with enough resources, but does not repeat interrupted calls.
-        options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": 0}
+        options = {"max_restarts": -1, "max_task_retries": 0}
+        options |= {"num_cpus": reserved["CPU"], "num_gpus": reserved["GPU"]}
         # A learner waits for shards, so it must detect a hung shard before its own time limit ends.
         patience = self.answer_seconds / 3 if role == "shard" else self.answer_seconds
         part = RayPart(name, self._ray.remote(kind).options(**options).remote(*arguments), patience)
         self._parts.append(part)
         return part
 
-    def _reserves(self, role: str) -> tuple[float, float]:
+    def _reserves(self, role: str) -> dict[str, float]:
         """Return the CPUs and GPUs that a part reserves. In the run's own cluster, parts reserve no CPUs."""
         s = self.settings
         cpus, gpus = {"actor": (s.actor_cpus, s.actor_gpus), "learner": (s.learner_cpus, s.learner_gpus)}.get(
             role, (s.shard_cpus, 0.0)
         )
-        return (0.0 if self._directory else cpus), gpus
+        return {"CPU": 0.0 if self._directory else cpus, "GPU": gpus}
+
+    def room_for(self, role: str, count: int) -> int:
+        free = self._ray.available_resources()
+        wanted = {kind: each for kind, each in self._reserves(role).items() if each}
+        return min([count, *(int(free.get(kind, 0) / each + ROUNDING) for kind, each in wanted.items())])
 
     def check_room(self, role: str, count: int) -> None:
-        free = self._ray.available_resources() if count > 0 else {}
-        for kind, each in zip(("CPU", "GPU"), self._reserves(role), strict=True):
-            if count > 0 and count * each > free.get(kind, 0) + 1e-9:
-                raise UsageError(
-                    f"{count} more {role}(s) reserve {count * each:g} {kind}s, the cluster has "
-                    f"{free.get(kind, 0):g} free; add nodes, or request fewer"
-                )
+        if count <= 0 or self.room_for(role, count) == count:
+            return
+        free = self._ray.available_resources()
+        reserved = {kind: count * each for kind, each in self._reserves(role).items()}
+        lacking = max(reserved, key=lambda kind: reserved[kind] - free.get(kind, 0))
+        raise UsageError(
+            f"{count} more {role}(s) reserve {reserved[lacking]:g} {lacking}s, the cluster has "
+            f"{free.get(lacking, 0):g} free; add nodes, or request fewer"
+        )
 
     def share(self, data: dict[str, Any]) -> Any:
         return self._ray.put(data)

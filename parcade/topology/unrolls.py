@@ -199,7 +199,8 @@ class Unrolls(Driver):
         return arrays | self.players.arrays()
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        self.pulled_at = {name: tuple(value) for name, value in plan["pulled_at"].items()}
+        pulled_at = plan["pulled_at"].items()
+        self.pulled_at = {name: tuple(value) for name, value in pulled_at if name in self.parts}
         for i, version in enumerate(plan["waiting"]):
             self.queue.put(QueuedUnroll(self.engine.share(part_of(arrays, f"waiting.{i}.")), version))
         self.queue.under_way = len(plan["waiting"]) + len(plan["playing"])

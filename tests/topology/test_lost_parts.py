@@ -92,6 +92,36 @@ def test_an_actor_lost_before_a_checkpoint_is_restarted_and_saved(tmp_path, algo
     assert resumed.updates > updates and resumed.lives["actor-0"] == 2
 
 
+@pytest.mark.parametrize("algorithm", ["impala", "ga3c", "es"])
+@pytest.mark.parametrize("room", [0, 1, 3])
+def test_a_resume_takes_the_added_actors_for_which_there_is_room(tmp_path, capsys, algorithm, room):
+    config = config_for(tmp_path, algorithm, num_envs=4)
+    run = start_run(config)
+    driver = begun(config)
+    driver.scale_actors(5)
+    for _ in range(5):
+        driver.advance(0.0)
+    assert checkpointer(config, run, driver).save() == ""
+    engine = SerialEngine()
+    engine.room_for = lambda role, count: min(room, count)
+    resumed = make_driver(config, engine)
+    checkpointer(config, run, resumed).restore()
+    names = [f"actor-{index}" for index in range(2 + room)]
+    assert [part.name for part in resumed.of_role("actor")] == names and resumed.lives == driver.lives
+    says = f"warning: the cluster has room for {2 + room} of the 5 actors of the checkpoint"
+    assert (says in capsys.readouterr().out) == (room < 3)
+    assert resumed.tally.cut_games == driver.tally.cut_games + 2 * (3 - room)
+    updates, frames = resumed.updates, resumed.tally.frames
+    for _ in range(20):
+        resumed.advance(0.0)
+    assert resumed.updates > updates and resumed.tally.frames > frames
+    if algorithm == "impala":  # the weights of an actor that is gone would be kept for ever
+        assert resumed.pulled_at.keys() <= set(names)
+    resumed.scale_actors(5)
+    resumed.advance(0.0)
+    assert resumed.lives["actor-4"] == driver.lives["actor-4"] + (room < 3)
+
+
 @pytest.mark.parametrize("algorithm", ["impala", "a3c"])
 def test_a_restarted_part_plays_other_games_and_a_resume_goes_on_with_them(tmp_path, algorithm):
     config = config_for(tmp_path, algorithm, num_envs=4)

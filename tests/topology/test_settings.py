@@ -129,6 +129,29 @@ def test_a_run_without_actors_of_its_own_cannot_be_scaled(tmp_path, capsys):
     assert "actors=3 is more than the 2 for which this run's replay has room" in capsys.readouterr().err
 
 
+def test_a_resume_may_place_the_parts_on_another_cluster(tmp_path, capsys, monkeypatch):
+    import json
+
+    from parcade.commands import train
+
+    run, started = tmp_path / "run", []
+    flags = ["--engine", "serial", "--num-envs", "4", "--unroll-length", "4", "--total-frames", "200"]
+    assert main(["train", "tiny_catch", "--algorithm", "impala", *flags, "--run-dir", str(run)]) == 0
+    resume = ["train", "--resume", str(run), "--total-frames", "400", "--address", "10.0.0.2:6379"]
+    assert main(resume) == 2
+    assert "--address needs engine ray; got engine serial" in capsys.readouterr().err
+    settings = json.loads((run / "config.json").read_text())
+    settings["run"]["engine"] = "ray"
+    settings["topology"]["address"] = "10.0.0.1:6379"
+    (run / "config.json").write_text(json.dumps(settings))
+    monkeypatch.setattr(train, "_train_here", lambda config, *others: started.append(config) or 0)
+    assert main([*resume, "--actor-cpus", "0.5"]) == 0
+    kept = json.loads((run / "config.json").read_text())
+    for topology in (started[0].topology, TopologyConfig(**kept["topology"])):
+        assert topology == TopologyConfig(address="10.0.0.2:6379", actor_cpus=0.5)
+    assert kept["run"]["total_frames"] == 400
+
+
 def test_a_cluster_that_others_reach_is_refused_where_it_can_have_no_token(monkeypatch):
     """Ray has read its settings when it was imported, e.g. by a notebook."""
     ray = types.ModuleType("ray")  # the real one would stay without a token in this process

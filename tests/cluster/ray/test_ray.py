@@ -204,6 +204,7 @@ def test_a_cluster_of_its_own_lets_parts_come_as_they_like_and_a_joined_one_does
     assert ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"] == 64
     joined = RayEngine(TopologyConfig(), {"CPU": 1})
     joined.check_room("actor", 64)
+    assert joined.room_for("actor", 64) == joined.room_for("actor", 65) == 64 > joined.room_for("actor", 63)
     with pytest.raises(
         UsageError, match=r"65 more actor\(s\) reserve 65 CPUs, the cluster has 64 free; add nodes"
     ):
@@ -322,11 +323,12 @@ def test_a_dead_driver_leaves_a_run_that_resumes_and_a_finished_one_leaves_nothi
     process.communicate(timeout=60)
     frames = newest_checkpoint(run)[1]["progress"]["frames"]
     assert frames > 0
-    resume = [*command, "--resume", str(run), "--total-frames", str(frames + 2000)]
+    resume = [*command, "--resume", str(run), "--total-frames", str(frames + 2000), "--actor-cpus", "0.5"]
     done = subprocess.run(resume, env=environment, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0 and "core_worker" not in done.stderr, done.stderr
     result = json.loads((run / "result.json").read_text())
     assert result["frames"] >= frames + 2000 and result["games_cut_by_resume"] == 0
+    assert json.loads((run / "config.json").read_text())["topology"]["actor_cpus"] == 0.5
     deadline = time.monotonic() + 120
     while processes_with(str(here / "parcade-ray-")) and time.monotonic() < deadline:
         time.sleep(0.2)
