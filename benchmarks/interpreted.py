@@ -17,7 +17,7 @@ from ctypes import CFUNCTYPE, c_int32, c_void_p
 import numpy as np
 from script_arguments import game_name_or_all, output_file, script_parser, whole_number
 
-from parcade.atari import Arcade, cartridge, console, games, rules
+from parcade.atari import Arcade, cartridge, console, games, rule_machine, rules
 from parcade.atari import state as st
 from parcade.atari.mos6507 import interpreter
 from parcade.atari.tia import chip as tia
@@ -76,7 +76,7 @@ class Counter:
                 break
         console.end_update(s, self.rows[3])
         self.log_entries += int(s[st.SLOT_COUNT + s[st.LOG_SLOT]])
-        rules.execute(s, memory, self.program, self.program[rules.AT_STEP])
+        rule_machine.execute(s, memory, self.program, int(self.program[rules.AT_STEP]))
         if s[st.TERMINAL]:
             console.reset_game(s, memory, self.rows[2], self.rows[3], self.random, self.program)
         self.frames += 1

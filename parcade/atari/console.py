@@ -8,7 +8,7 @@ starting actions. RIOT RAM survives a reset and every reset draws a new timer va
 
 import numpy as np
 
-from . import bus, cartridge, mt19937, riot, rules
+from . import bus, cartridge, mt19937, riot, rule_machine, rules
 from .compiling.jit import CHIPS, CONSOLE, inlined, kernel, separate, stand_alone
 from .mos6507 import interpreter
 from .state import (
@@ -253,7 +253,7 @@ def _frame_with_rules(s, memory, rom, screen, program, action, action_b):
     stand_alone()
     apply_controls(s, action, action_b)
     run_update(s, memory, rom, screen)
-    rules.execute(s, memory, program, program[rules.AT_STEP])
+    rule_machine.execute(s, memory, program, program[rules.AT_STEP])
 
 
 @kernel
@@ -329,7 +329,7 @@ def _press_select(s, memory, rom, screen, program, frames):
 @kernel
 def _mode_reached(s, memory, program):
     stand_alone()
-    return rules.execute(s, memory, program, program[rules.AT_UNTIL]) != 0
+    return rule_machine.execute(s, memory, program, program[rules.AT_UNTIL]) != 0
 
 
 @kernel
@@ -359,7 +359,7 @@ def _select_mode(s, memory, rom, screen, random, program):
             act(s, memory, rom, screen, random, program, NOOP, NOOP)
         else:
             _press_select(s, memory, rom, screen, program, np.int64(program[rules.SELECT_FRAMES]))
-    rules.execute(s, memory, program, program[rules.AT_AFTER_MODE])
+    rule_machine.execute(s, memory, program, program[rules.AT_AFTER_MODE])
     _soft_reset(s, memory, rom, screen, program)
 
 
@@ -435,7 +435,7 @@ def reset_game(s, memory, rom, screen, random, program):
     for _ in range(60):
         _frame_with_rules(s, memory, rom, screen, program, NOOP, NOOP)
     _soft_reset(s, memory, rom, screen, program)
-    rules.execute(s, memory, program, program[rules.AT_RESET])
+    rule_machine.execute(s, memory, program, program[rules.AT_RESET])
     if program[rules.MODE_PROCEDURE] != rules.NO_MODES:
         _select_mode(s, memory, rom, screen, random, program)
     _soft_reset(s, memory, rom, screen, program)

@@ -1,8 +1,8 @@
 """Game rules: score, lives and the end of an episode, read from RAM after every frame.
 
 `games.json` defines the rules of a game as short Python expressions. `compile_rules` compiles them to a
-program for the stack machine `execute`, a flat int32 array. The same machine code therefore runs every game,
-and a new game only needs a row of data.
+program for the stack machine of `rule_machine.py`, a flat int32 array. The same machine code therefore runs
+every game, and a new game only needs a row of data.
 
 Terms of an expression:
 
@@ -25,26 +25,44 @@ import ast
 
 import numpy as np
 
-from .compiling.jit import separate, stand_alone
-from .state import (
-    CART_RAM,
-    LIVES,
-    MODE,
-    NUM_RULE_VARIABLES,
-    REWARD,
-    RULE_STACK,
-    RULE_STACK_WORDS,
-    RULE_VARIABLES,
-    TERMINAL,
+from .rule_machine import (
+    ADD,
+    AND,
+    BOTH,
+    BYTE,
+    CART,
+    CONST,
+    DECIMAL,
+    DECIMAL_OF,
+    DIGITS,
+    DIV,
+    EIGHTH,
+    EITHER,
+    END,
+    EQ,
+    GE,
+    GT,
+    HIGH,
+    LE,
+    LOAD,
+    LOW,
+    LT,
+    MAX,
+    MIN,
+    MUL,
+    NE,
+    NOT,
+    OR,
+    POPCOUNT,
+    ROW_EIGHTH,
+    SELECT,
+    SHIFT,
+    SIGNED,
+    STORE,
+    SUB,
+    ZERO_TEN,
 )
-
-OPCODES = (
-    "END CONST LOAD STORE BYTE LOW HIGH DECIMAL CART ADD SUB MUL DIV SHIFT AND OR EQ NE LT LE GT GE NOT BOTH "
-    "EITHER SELECT MIN MAX SIGNED POPCOUNT EIGHTH ROW_EIGHTH ZERO_TEN DECIMAL_OF DIGITS"
-).split()
-(END, CONST, LOAD, STORE, BYTE, LOW, HIGH, DECIMAL, CART, ADD, SUB, MUL, DIV, SHIFT, AND, OR,
- EQ, NE, LT, LE, GT, GE, NOT, BOTH, EITHER, SELECT, MIN, MAX,
- SIGNED, POPCOUNT, EIGHTH, ROW_EIGHTH, ZERO_TEN, DECIMAL_OF, DIGITS) = range(len(OPCODES))  # fmt: skip
+from .state import LIVES, MODE, NUM_RULE_VARIABLES, REWARD, RULE_VARIABLES, TERMINAL
 
 BINARY = {
     ast.Add: ADD,
@@ -256,99 +274,3 @@ def compile_rules(game: dict) -> np.ndarray:
     program += starts
     program[:HEADER_WORDS] = header
     return np.array(program, np.int32)
-
-
-@separate("int64(int32[::1], uint8[::1], int32[::1], int64)")
-def execute(s, memory, program, at):
-    """Run the program from word `at` to its END; return the top of the stack, or 0 if it is empty."""
-    stand_alone()
-    top = np.int64(0)
-    depth = 0  # number of words below the top
-    while True:
-        operation = program[at]
-        argument = np.int64(program[at + 1])
-        at += 2
-        if operation == END:
-            return top
-        if operation <= CART and operation != STORE:  # pushes
-            s[RULE_STACK + depth] = top
-            depth = min(depth + 1, RULE_STACK_WORDS - 1)
-            if operation == CONST:
-                top = argument
-            elif operation == LOAD:
-                top = np.int64(s[argument])
-            elif operation == CART:
-                top = np.int64(memory[CART_RAM + argument])
-            else:
-                top = np.int64(memory[argument])
-                if operation == LOW:
-                    top &= 15
-                elif operation == HIGH:
-                    top >>= 4
-                elif operation == DECIMAL:
-                    top = 10 * (top >> 4) + (top & 15)
-        elif operation >= SIGNED and operation != DIGITS:  # one operand
-            if operation == SIGNED:
-                top = ((top + 128) & 0xFF) - 128
-            elif operation == POPCOUNT:
-                count = np.int64(0)
-                while top != 0:
-                    count += top & 1
-                    top >>= 1
-                top = count
-            elif operation == EIGHTH:
-                top = np.int64(0) if top == 0x80 else top >> 3
-            elif operation == ROW_EIGHTH:
-                top = top >> 3 if top & 7 == 0 and top <= 72 else np.int64(0)
-            elif operation == ZERO_TEN:
-                top = np.int64(0) if top == 10 else top
-            else:
-                top = 10 * (top >> 4) + (top & 15)
-        elif operation == NOT:
-            top = np.int64(1 if top == 0 else 0)
-        elif operation == SELECT:
-            depth -= 2
-            otherwise = np.int64(s[RULE_STACK + depth + 1])
-            top = np.int64(s[RULE_STACK + depth]) if top != 0 else otherwise
-        else:
-            depth -= 1
-            under = np.int64(s[RULE_STACK + depth])
-            if operation == STORE:
-                s[argument] = top
-                top = under
-            elif operation == ADD:
-                top = under + top
-            elif operation == SUB:
-                top = under - top
-            elif operation == MUL:
-                top = under * top
-            elif operation == DIGITS:
-                top = 100 * under + top
-            elif operation == DIV:
-                top = under // top
-            elif operation == SHIFT:
-                top = under >> top
-            elif operation == AND:
-                top = under & top
-            elif operation == OR:
-                top = under | top
-            elif operation == EQ:
-                top = np.int64(1 if under == top else 0)
-            elif operation == NE:
-                top = np.int64(1 if under != top else 0)
-            elif operation == LT:
-                top = np.int64(1 if under < top else 0)
-            elif operation == LE:
-                top = np.int64(1 if under <= top else 0)
-            elif operation == GT:
-                top = np.int64(1 if under > top else 0)
-            elif operation == GE:
-                top = np.int64(1 if under >= top else 0)
-            elif operation == BOTH:
-                top = np.int64(1 if under != 0 and top != 0 else 0)
-            elif operation == EITHER:
-                top = np.int64(1 if under != 0 or top != 0 else 0)
-            elif operation == MIN:
-                top = min(under, top)
-            else:
-                top = max(under, top)

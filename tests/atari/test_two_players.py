@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parcade.atari import console, riot, rules, state
+from parcade.atari import console, riot, rule_machine, rules, state
 from parcade.atari.arcade import Arcade
 from parcade.atari.duel import Duel
 from parcade.atari.two_players import TWO_PLAYER_GAMES
@@ -128,7 +128,7 @@ def test_the_word_of_player_b_was_zero_in_states_saved_before_it_existed():
     for row in load_games().values():
         program = rules.compile_rules(row)
         pairs = program[rules.HEADER_WORDS : program[rules.START_AT]].reshape(-1, 2)
-        stored = pairs[np.isin(pairs[:, 0], (rules.LOAD, rules.STORE)), 1]
+        stored = pairs[np.isin(pairs[:, 0], (rule_machine.LOAD, rule_machine.STORE)), 1]
         assert state.ACTION_B not in stored
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import console, rules
+from .. import console, rule_machine, rules
 from .. import state as st
 from ..arcade import Arcade
 from ..mos6507 import interpreter
@@ -183,7 +183,7 @@ class Lanes:
         played = play_group(self.rows, self.code, console.INSTRUCTION_LIMIT)
         for row in self.rows:
             console.end_update(row.s, row.screen)
-            rules.execute(row.s, row.memory, program, program[rules.AT_STEP])
+            rule_machine.execute(row.s, row.memory, program, int(program[rules.AT_STEP]))
         return played
 
 
