@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +27,7 @@ from parcade.model.policy import Acted
 from parcade.model.precision import Precision
 from parcade.random import env_seeds
 from parcade.ranges import whole
-from parcade.terminal_picture import full_screen, half_blocks, shrunk
+from parcade.terminal_picture import full_screen, show_picture
 
 # Index of the first evaluation environment, far beyond any training index: the seeds never coincide.
 FIRST_UNSEEN_ENV = 1 << 40
@@ -220,10 +219,7 @@ def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) 
     with full_screen(), contextlib.suppress(KeyboardInterrupt):
         due = time.perf_counter()
         for picture, score, ended in played_frames(agent, seed=seed, greedy=greedy):
-            size = shutil.get_terminal_size()  # it may change
-            fitting = half_blocks(shrunk(picture, size.columns, size.lines - 1))
-            sys.stdout.write(f"\x1b[H{fitting}\x1b[0m\nscore {score:g}   Ctrl-C quits\x1b[K\x1b[J")
-            sys.stdout.flush()
+            show_picture(picture, f"score {score:g}   Ctrl-C quits")
             due = max(due + step_seconds, time.perf_counter())
             time.sleep(max(0.0, due - time.perf_counter()))
             if ended:

@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import select
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ import numpy as np
 from parcade.atari.held_keys import DOWN, FIRE, LEFT, OPPOSITE, RIGHT, UP, action_of
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
-from parcade.terminal_picture import full_screen, half_blocks, shrunk
+from parcade.terminal_picture import full_screen, show_picture
 
 if TYPE_CHECKING:
     from parcade.atari.arcade import Arcade
@@ -184,11 +183,8 @@ def _play(session: Session, colours: np.ndarray, keys: int, name: str) -> int | 
             score = (score or 0) + session.act(keyboard.action(now))
         frame += 1
         if frame % FRAMES_PER_PICTURE == 0:
-            _show(
-                arcade,
-                colours,
-                f"{name}   score {score or 0}   lives {arcade.lives[0]}   {_status(arcade, paused)}",
-            )
+            status = f"{name}   score {score or 0}   lives {arcade.lives[0]}   {_status(arcade, paused)}"
+            show_picture(colours[arcade.screen[0]], status)
 
 
 def _status(arcade: Arcade, paused: bool) -> str:
@@ -224,15 +220,8 @@ def watch_recording(path: str) -> None:
                 if frame % FRAMES_PER_PICTURE == 0:
                     points = session.duel.scores if session.duel else (score,)
                     status = f"{recorded.game}   score {' : '.join(map(str, points))}   Ctrl-C quits"
-                    _show(session.arcade, rgb_table(session.arcade.machine.pal), status)
+                    show_picture(rgb_table(session.arcade.machine.pal)[session.arcade.screen[0]], status)
                     due = max(due + FRAMES_PER_PICTURE / FRAMES_PER_SECOND, time.perf_counter())
                     time.sleep(max(0.0, due - time.perf_counter()))
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
-
-
-def _show(arcade: Arcade, colours: np.ndarray, status: str) -> None:
-    size = shutil.get_terminal_size()
-    picture = shrunk(colours[arcade.screen[0]], size.columns, size.lines - 1)
-    sys.stdout.write("\x1b[H" + half_blocks(picture) + f"\x1b[0m\n{status[: size.columns]}\x1b[K\x1b[J")
-    sys.stdout.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -61,6 +62,14 @@ def _suspending(enter: Callable[[], object], leave: Callable[[], object]) -> Ite
         yield
     finally:
         signal.signal(number, earlier)
+
+
+def show_picture(picture: np.ndarray, status: str) -> None:
+    """Show an image ``[height, width, 3]`` uint8, as large as fits, above a line of text."""
+    size = shutil.get_terminal_size()  # it may change
+    fitting = half_blocks(shrunk(picture, size.columns, size.lines - 1))
+    sys.stdout.write(f"\x1b[H{fitting}\x1b[0m\n{status[: size.columns]}\x1b[K\x1b[J")
+    sys.stdout.flush()
 
 
 def shrunk(picture: np.ndarray, columns: int, lines: int) -> np.ndarray:

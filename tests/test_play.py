@@ -17,8 +17,8 @@ import pytest
 
 from parcade import play
 from parcade.atari.recording import Session, load_recording
-from parcade.play import HOLD_SECONDS, Keyboard, half_blocks, shrunk
-from parcade.terminal_picture import ENTER_SCREEN, LEAVE_SCREEN
+from parcade.play import HOLD_SECONDS, Keyboard
+from parcade.terminal_picture import ENTER_SCREEN, LEAVE_SCREEN, half_blocks, shrunk
 
 PATIENCE_SECONDS = 400  # the first call may compile
 
@@ -151,7 +151,7 @@ def test_caps_lock_changes_no_key():
 
 
 def test_the_best_score_is_that_of_an_episode_and_may_be_negative(monkeypatch):
-    monkeypatch.setattr(play, "_show", lambda *arguments: None)
+    monkeypatch.setattr(play, "show_picture", lambda *arguments: None)
     reads, writes = os.pipe()
     presses = {3: b"r", 5: b"rq"}  # by frame: episodes of 3, 2 and no frames
     frames = itertools.count(1)
@@ -160,11 +160,11 @@ def test_the_best_score_is_that_of_an_episode_and_may_be_negative(monkeypatch):
         os.write(writes, presses.get(next(frames), b""))
         return -1
 
-    arcade = SimpleNamespace(lives=[0], halted=[False], game_over=[False])
+    arcade = SimpleNamespace(lives=[0], halted=[False], game_over=[False], screen=np.zeros((1, 2, 2), int))
     session = SimpleNamespace(arcade=arcade, act=act, restart=lambda: None)
-    assert play._play(session, np.zeros(0), reads, "pong") == -2
+    assert play._play(session, np.zeros((1, 3)), reads, "pong") == -2
     os.close(writes)  # the terminal is gone before a frame is played
-    assert play._play(session, np.zeros(0), reads, "pong") is None
+    assert play._play(session, np.zeros((1, 3)), reads, "pong") is None
     os.close(reads)
 
 

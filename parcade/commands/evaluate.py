@@ -213,7 +213,8 @@ class WatchFlags:
     """Watch a trained agent play in the terminal, or replay a recording."""
 
     run: Annotated[str, "positional"]
-    """The run's directory, zoo:NAME for an agent of this package, or a recording of parcade play or duel."""
+    """The run's directory, zoo:NAME for an agent of this package, or a recording of parcade play, of parcade
+    duel, or of an episode in the dashboard (runs/DIR/episodes/NAME.json)."""
     episodes: int = 1
     """Number of episodes."""
     env: str = ""
@@ -237,16 +238,27 @@ def watch(arguments: list[str]) -> int:
     arguments = [re.sub("^--games(?==|$)", "--episodes", word) for word in arguments]
     flags = parse(WatchFlags, arguments, prog="parcade watch")
     if os.path.isfile(flags.run):  # False also for a name that is too long
-        from parcade.play import watch_recording
-
         if flags != WatchFlags(flags.run):
             raise UsageError(
                 f"{flags.run} is a recording, which replays as it was played; "
                 "leave out --episodes, --seed, --greedy and --env"
             )
-        watch_recording(flags.run)
+        _watch_recording(Path(flags.run))
         return 0
     if not sys.stdout.isatty():  # before anything is loaded and compiled
         raise UsageError(f"watch needs a terminal; use: parcade eval {flags.run} --video out.mp4")
     show(load(flags.run, flags.env), games=flags.episodes, seed=flags.seed, greedy=flags.greedy)
     return 0
+
+
+def _watch_recording(path: Path) -> None:
+    from parcade.web.recordings import is_recording_of_a_run
+
+    if is_recording_of_a_run(path):
+        from parcade.web.terminal_replay import watch_episode
+
+        watch_episode(path)
+    else:
+        from parcade.play import watch_recording
+
+        watch_recording(str(path))

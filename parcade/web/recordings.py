@@ -105,6 +105,12 @@ def _env_of(config: TrainConfig) -> dict[str, Any]:
     return json.loads(json.dumps(dataclasses.asdict(config.env)))
 
 
+def is_recording_of_a_run(path: Path) -> bool:
+    """Return whether a file is where the dashboard saves the episodes of a run."""
+    path = path.absolute()
+    return path.parent.name == DIRECTORY and (path.parent.parent / "config.json").is_file()
+
+
 def list_recordings(run: Path) -> list[dict[str, Any]]:
     """Return name, seed, score, length and checkpoint of a run's recordings, by name."""
     found = []

@@ -1,0 +1,81 @@
+"""``parcade watch`` of an episode that the dashboard has saved: the same frames, in the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from parcade.config import load_config
+from parcade.envs import make_vec
+from parcade.envs.games import is_atari
+from parcade.envs.settings import FRAMES_PER_SECOND, EnvSettings
+from parcade.errors import UsageError
+from parcade.evaluate import FIRST_UNSEEN_ENV
+from parcade.random import env_seeds
+from parcade.terminal_picture import full_screen, show_picture
+from parcade.web.recordings import Recording
+from parcade.web.stage import Screen
+
+FRAMES_PER_PICTURE = 2
+
+
+def watch_episode(path: Path) -> None:
+    """Replay a saved episode in real time, and say whether it had the recorded score.
+
+    Errors: UsageError without a terminal, for a damaged recording or a task without a picture, and for a
+    replay that differs.
+    """
+    run = path.absolute().parent.parent
+    config = load_config(run)
+    if not is_atari(config.game):
+        raise UsageError(f"{config.game} has no picture; replay its episodes in: parcade dashboard {run}")
+    if not sys.stdout.isatty():
+        raise UsageError("watch needs a terminal; run it in one, without redirection")
+    settings = dataclasses.replace(config.env, start_states="exact")
+    steps, score, due, frame = 0, 0.0, time.perf_counter(), 0
+    with contextlib.closing(Screen(config.game, settings)) as screen:
+        recording = Recording.read(run, path.stem, config, num_actions=len(screen.action_ids))
+        try:
+            with full_screen():
+                for pictures, score in played(recording, settings, screen):
+                    steps += 1
+                    for picture in pictures:
+                        frame += 1
+                        if frame % FRAMES_PER_PICTURE:
+                            continue
+                        show_picture(
+                            screen.palette[picture], f"{config.game}   score {score:g}   Ctrl-C quits"
+                        )
+                        due = max(due + FRAMES_PER_PICTURE / FRAMES_PER_SECOND, time.perf_counter())
+                        time.sleep(max(0.0, due - time.perf_counter()))
+        except KeyboardInterrupt:
+            return
+    if (steps, score) != (len(recording.actions), recording.score):
+        raise UsageError(
+            f"{path}: the replay has score {score:g} after {steps} steps, expected {recording.score:g} after "
+            f"{len(recording.actions)}; another version of parcade recorded it"
+        )
+    print(f"score {score:g} after {steps} steps, as recorded")
+
+
+def played(recording: Recording, settings: EnvSettings, screen: Screen) -> Iterator[tuple[np.ndarray, float]]:
+    """Play a recording; yield the pictures ``[k, height, 160]`` of every step, and the score so far."""
+    console_seed, _ = env_seeds(recording.seed, FIRST_UNSEEN_ENV, 1)
+    with contextlib.closing(
+        make_vec(recording.game, 1, "native", settings=settings, num_threads=1)
+    ) as environment:
+        environment.reset(seed=console_seed)
+        screen.reset(console_seed)
+        score = 0.0
+        for action in recording.actions:
+            _, rewards, terminated, truncated, _ = environment.step(np.array([action]))
+            score += float(rewards[0])
+            yield screen.step(action), score
+            if terminated[0] or truncated[0]:
+                return
