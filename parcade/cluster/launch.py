@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parcade.cluster import mpi, watchdog
@@ -71,7 +72,7 @@ class Job:
     network_interface: str = ""
     """The network of launcher and ranks: an interface's name, or a network such as 10.0.0.0/24."""
     remote_shell: str = "ssh"
-    """Program that starts a command on a host; its arguments are the host and the command."""
+    """Program that starts a command on a host, with or without arguments before the host and the command."""
 
 
 def launch_command(job: Job, mpiexec: str, kind: str, environment: dict[str, str]) -> list[str]:
@@ -98,6 +99,17 @@ def launch_command(job: Job, mpiexec: str, kind: str, environment: dict[str, str
     return [*words, *job.command]
 
 
+def with_one_program(job: Job) -> Job:
+    """Return the job with a remote shell that is one program: MPICH passes no arguments of its own to it."""
+    words = shlex.split(job.remote_shell)
+    if len(words) == 1:
+        return job
+    program = (job.run / DIRECTORY / "remote-shell").resolve()
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    program.chmod(0o700)
+    return replace(job, remote_shell=str(program))
+
+
 def run_ranks(job: Job) -> int:
     """Run a job and return the launcher's exit code, or 1 if the job was ended before all ranks finished.
 
@@ -115,7 +127,10 @@ def run_ranks(job: Job) -> int:
         # This policy would place all ranks on the first host.
         environment.pop("PRTE_MCA_rmaps_default_mapping_policy")
     mpiexec = mpi.find_mpiexec()
-    command = launch_command(job, mpiexec, mpi.implementation(mpiexec), environment)
+    kind = mpi.implementation(mpiexec)
+    if job.hosts and kind == "mpich":
+        job = with_one_program(job)
+    command = launch_command(job, mpiexec, kind, environment)
     # A new session, so that Ctrl-C does not kill ranks that can still save.
     process = subprocess.Popen(command, env=environment, start_new_session=True)
     asked: list[int] = []

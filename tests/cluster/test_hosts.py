@@ -1,7 +1,9 @@
 """Host files and launch commands, without starting anything."""
 
+import dataclasses
 import json
 import stat
+import subprocess
 import sys
 
 import pytest
@@ -16,7 +18,8 @@ from parcade.cluster.hosts import (
     own_address,
     read_hosts,
 )
-from parcade.cluster.launch import Job, launch_command
+from parcade.cluster.launch import Job, launch_command, with_one_program
+from parcade.cluster.processes import DIRECTORY
 from parcade.cluster.versions import check_hosts, code_digest, versions
 from parcade.errors import UsageError
 from parcade.topology import ray_node
@@ -105,6 +108,16 @@ def test_each_mpi_gets_its_own_words(tmp_path):
     assert " -x NUMBA_CACHE_DIR -x WANDB_MODE -x WANDB_PROJECT " in passed_on
     mpich = " ".join(launch_command(job, "mpiexec", "mpich", {}))
     assert mpich == "mpiexec -n 3 -hosts a:2,b:1 -launcher ssh -launcher-exec ssh -iface lo python x.py"
+
+
+def test_a_remote_shell_of_several_words_becomes_one_program(tmp_path):
+    (tmp_path / DIRECTORY).mkdir()
+    job = Job(["train"], 2, tmp_path, 1, remote_shell="printf '<%s>' 'a  b'")
+    program = with_one_program(job).remote_shell
+    done = subprocess.run([program, "node1", "the command $HOME"], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "<a  b><node1><the command $HOME>"
+    job = dataclasses.replace(job, remote_shell="/opt/bin/ssh")
+    assert with_one_program(job) is job
 
 
 @pytest.fixture

@@ -25,7 +25,8 @@ def host_flags(net_hosts, *slots):  # noqa: F811
 
 @pytest.mark.parametrize("name", ["openmpi", "mpich"])
 def test_a_job_runs_over_two_hosts_and_its_ranks_agree(name, net_hosts, tmp_path):  # noqa: F811
-    flags = [*host_flags(net_hosts, 1, 1), "--report-seconds", "0.01", "--total-frames", "2048"]
+    shell = ["--remote-shell", f"env OF_THE_SHELL=1 {net_hosts.remote_shell}"]
+    flags = [*host_flags(net_hosts, 1, 1)[:-2], *shell, "--report-seconds", "0.01", "--total-frames", "2048"]
     with TrainingJob(mpi_programs(name), tmp_path / "run", flags=flags) as job:
         _, err = job.finish()
     assert job.process.returncode == 0, err
