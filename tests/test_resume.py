@@ -406,3 +406,16 @@ def test_a_resume_names_a_damaged_result(tmp_path, capsys, damage, says):
         del result[name]
     (run / "result.json").write_text(json.dumps(result))
     assert main(["train", "--resume", str(run), "--total-frames", "800", "--time-limit", "10h"]) == 0
+
+
+def test_the_limit_of_a_resumed_job_of_ranks_includes_its_earlier_starts(tmp_path, monkeypatch):
+    run, jobs = tmp_path / "run", []
+    flags = ["--num-envs", "4", "--unroll-length", "4", "--threads-per-rank", "1", "--total-frames", "400"]
+    assert main(["train", "tiny_catch", *flags, "--run-dir", str(run)]) == 0
+    config = json.loads((run / "config.json").read_text())
+    config["run"]["engine"] = "mpi"
+    (run / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr("parcade.cluster.launch.run_ranks", lambda job: jobs.append(job) or 0)
+    assert main(["train", "--resume", str(run), "--total-frames", "800", "--time-limit", "10h"]) == 0
+    used = newest_checkpoint(run)[1]["progress"]["wall_seconds"]
+    assert used > 0 and jobs[0].time_limit_seconds == 36_000 - used

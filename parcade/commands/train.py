@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from parcade.cluster.hosts import Host, check_slots, interface_name, most_ranks_on_a_host, read_hosts
 from parcade.cluster.signals import STOP_FILE
@@ -19,6 +20,9 @@ from parcade.files.locks import training_in
 from parcade.files.outputs import why_not_writable
 from parcade.machine.imports import without_collections
 from parcade.zoo import is_in_zoo
+
+if TYPE_CHECKING:
+    from parcade.cluster.launch import Job
 
 LOCK_SECONDS = 120.0
 """How long a file server may keep the lock of a host that has crashed. NFS does for 90 s by default."""
@@ -145,7 +149,7 @@ def _resume_from(run: Path, config, flags: ResumeFlags) -> int:
     from parcade.files.run_directory import newest_checkpoint
 
     is_rank = ranks.is_rank_of(config.run.engine)
-    frames = newest_checkpoint(run, check_files=not is_rank)[1]["progress"]["frames"]
+    progress = newest_checkpoint(run, check_files=not is_rank)[1]["progress"]
     given = {
         field.name: getattr(flags, field.name)
         for field in dataclasses.fields(flags)
@@ -161,16 +165,16 @@ def _resume_from(run: Path, config, flags: ResumeFlags) -> int:
         run=dataclasses.replace(config.run, **changes["run"], from_agent=""),
         topology=dataclasses.replace(config.topology, **changes["topology"]),
     )
-    if frames >= config.run.total_frames and (run / "result.json").exists():
+    if progress["frames"] >= config.run.total_frames and (run / "result.json").exists():
         raise UsageError(
-            f"{run} has already played {frames:,} of {config.run.total_frames:,} frames; "
+            f"{run} has already played {progress['frames']:,} of {config.run.total_frames:,} frames; "
             "to continue, set a higher --total-frames"
         )
     _refuse_finished(run, config)
     arguments = ["--resume", str(run), *(["--env", flags.env] if flags.env else [])]
     for name, value in changes["run"].items():  # of ranks; parts are started by this process
         arguments += [f"--{name.replace('_', '-')}", str(value)]
-    return _run(config, arguments, resume=run)
+    return _run(config, arguments, resume=run, used_seconds=progress["wall_seconds"])
 
 
 def _refuse_finished(run: Path, config) -> None:
@@ -246,8 +250,11 @@ def _lock_patiently(run: Path, stack: contextlib.ExitStack) -> None:
         _refuse_running(run)
 
 
-def _run(config, arguments: list[str], *, resume: Path | None) -> int:
-    """Train in this process, as one of several ranks, or as the parent that starts them."""
+def _run(config, arguments: list[str], *, resume: Path | None, used_seconds: float = 0.0) -> int:
+    """Train in this process, as one of several ranks, or as the parent that starts them.
+
+    ``used_seconds`` are those of earlier starts of the run, which its time limit includes.
+    """
     from parcade.cluster import mpi, ranks
     from parcade.config import check_divisible
     from parcade.train import check_one_process
@@ -264,18 +271,18 @@ def _run(config, arguments: list[str], *, resume: Path | None) -> int:
     hosts = checked_hosts(config.run)
     local_ranks = most_ranks_on_a_host(hosts, config.run.ranks) if hosts else config.run.ranks
     with _directory_of(config, resume) as run:
-        return _train_by_ranks(config, arguments, run, hosts, local_ranks, is_new=resume is None)
+        job = _job(config, arguments, run, hosts, local_ranks)
+        if job.time_limit_seconds is not None:
+            job = dataclasses.replace(job, time_limit_seconds=max(0.0, job.time_limit_seconds - used_seconds))
+        return _train_by_ranks(config, job, is_new=resume is None)
 
 
-def _train_by_ranks(
-    config, arguments: list[str], run: Path, hosts: list[Host], local_ranks: int, *, is_new: bool
-) -> int:
-    """Start the ranks of a run and wait for them."""
-    from parcade.cluster.launch import Job, run_ranks
-    from parcade.files.run_directory import remove_unused
+def _job(config, arguments: list[str], run: Path, hosts: list[Host], local_ranks: int) -> Job:
+    """Return the job of a run's ranks."""
+    from parcade.cluster.launch import Job
     from parcade.machine.threads import rank_threads
 
-    job = Job(
+    return Job(
         [sys.executable, "-m", "parcade", "train", *arguments],
         config.run.ranks,
         run,
@@ -286,13 +293,20 @@ def _train_by_ranks(
         network_interface=config.run.network_interface,
         remote_shell=config.run.remote_shell,
     )
+
+
+def _train_by_ranks(config, job: Job, *, is_new: bool) -> int:
+    """Start the ranks of a run and wait for them."""
+    from parcade.cluster.launch import run_ranks
+    from parcade.files.run_directory import remove_unused
+
     code = run_ranks(job)
     if code == 2:  # the ranks rejected the settings, and have said so
         if is_new:
-            remove_unused(run)
+            remove_unused(job.run)
         return 2
     if code:
-        print(f"parcade: the job ended with code {code}; {_going_on(config.game, run)}", file=sys.stderr)
+        print(f"parcade: the job ended with code {code}; {_going_on(config.game, job.run)}", file=sys.stderr)
     return 1 if code else 0
 
 
