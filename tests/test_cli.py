@@ -444,7 +444,7 @@ def test_whole_numbers_may_be_written_as_people_write_them():
 
 def test_whole_numbers_that_may_be_left_out_may_be_written_so_too():
     from parcade.commands.evaluate import EvalFlags
-    from parcade.commands.train import ResumeFlags
+    from parcade.commands.resume import ResumeFlags
     from parcade.flags import parse
 
     assert parse(ResumeFlags, ["--resume", "x", "--total-frames", "3e4"], prog="x").total_frames == 30_000

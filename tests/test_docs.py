@@ -45,13 +45,13 @@ def test_the_commands_of_the_docs_are_found():
 
 @pytest.mark.parametrize("place", COMMANDS)
 def test_a_training_command_in_the_docs_is_taken_as_it_stands(place):
-    from parcade.commands.train import _resume_flags
+    from parcade.commands.resume import resume_flags
     from parcade.config import check_divisible
     from parcade.training_flags import parse_training
 
     arguments = COMMANDS[place]
     if "--resume" in arguments:
-        assert _resume_flags(arguments).resume
+        assert resume_flags(arguments).resume
         return
     config = parse_training(arguments)
     check_divisible(config, config.run.ranks)

@@ -15,7 +15,7 @@ from test_resume import FRAMES, config_for
 import parcade
 from parcade.cli import main
 from parcade.cluster.processes import clear_records, own_record, still_running, write_record
-from parcade.commands import train
+from parcade.commands import resume
 from parcade.errors import UsageError
 from parcade.files.locks import training_in
 from parcade.files.run_directory import newest_checkpoint
@@ -89,7 +89,7 @@ def test_an_old_request_to_stop_does_not_end_a_new_run(tmp_path):
 
 def test_two_resumes_at_once_do_not_train_in_one_directory(tmp_path, capsys, monkeypatch):
     """Before the first heartbeat there is no record of the other one, only its lock."""
-    monkeypatch.setattr("parcade.commands.train.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("parcade.commands.resume.LOCK_SECONDS", 0.1)
     run = start_run(config_for("ppo", tmp_path / "run", FRAMES))
     with training_in(run):
         assert main(["train", "--resume", str(run)]) == 2
@@ -121,7 +121,7 @@ def test_two_starts_at_once_do_not_train_in_one_directory(tmp_path, monkeypatch)
 def test_a_resume_waits_for_the_lock_of_a_host_that_crashed(tmp_path, capsys, monkeypatch):
     run, flags = tmp_path / "run", ["--num-envs", "4", "--unroll-length", "4", "--threads-per-rank", "1"]
     assert main(["train", "tiny_catch", "--total-frames", "200", *flags, "--run-dir", str(run)]) == 0
-    checks, check = [], train._refuse_running
+    checks, check = [], resume._refuse_running
     with contextlib.ExitStack() as held:
 
         def freeing(run):
@@ -131,7 +131,7 @@ def test_a_resume_waits_for_the_lock_of_a_host_that_crashed(tmp_path, capsys, mo
             if len(checks) == 3:
                 held.close()
 
-        monkeypatch.setattr(train, "_refuse_running", freeing)
+        monkeypatch.setattr(resume, "_refuse_running", freeing)
         held.enter_context(training_in(run))
         assert main(["train", "--resume", str(run), "--total-frames", "400"]) == 0
     assert len(checks) == 3

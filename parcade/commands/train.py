@@ -6,75 +6,17 @@ import contextlib
 import dataclasses
 import os
 import sys
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parcade.cluster.hosts import Host, check_slots, interface_name, most_ranks_on_a_host, read_hosts
-from parcade.cluster.signals import STOP_FILE
 from parcade.cluster.versions import check_hosts
+from parcade.commands.resume import Start, resume_flags, resumed, taken_over
 from parcade.errors import UsageError
-from parcade.files.locks import training_in
-from parcade.files.outputs import why_not_writable
 from parcade.machine.imports import without_collections
-from parcade.zoo import is_in_zoo
 
 if TYPE_CHECKING:
     from parcade.cluster.launch import Job
-
-LOCK_SECONDS = 120.0
-"""How long a file server may keep the lock of a host that has crashed. NFS does for 90 s by default."""
-
-
-class _Unchanged(float):
-    """A number told from others by identity; the help shows it as a word."""
-
-    def __str__(self) -> str:
-        return "unchanged"
-
-    __repr__ = __str__
-
-
-UNCHANGED = _Unchanged("nan")
-"""Default of a setting that may be changed to None."""
-
-
-@dataclass(frozen=True)
-class ResumeFlags:
-    """Resume a run from its newest checkpoint. Only the settings below can be changed."""
-
-    resume: str
-    """The run's directory."""
-    hang_timeout: str | None = None
-    """New hang timeout: end the job when no rank makes progress for this long."""
-    hosts: str | None = None
-    """New host file."""
-    network_interface: str | None = None
-    """New interface or network."""
-    total_frames: int | None = None
-    """New total number of frames; schedules span it."""
-    target_score: float | None = UNCHANGED
-    """New target score; None removes it."""
-    time_limit: str | None = None
-    """New time limit, counted from the run's first start."""
-    address: str | None = None
-    """New Ray cluster to join."""
-    interface: str | None = None
-    """New network interface of this node."""
-    actor_cpus: float | None = None
-    """New number of CPUs that each actor reserves."""
-    actor_gpus: float | None = None
-    """New number of GPUs that each actor reserves."""
-    learner_cpus: float | None = None
-    """New number of CPUs that each learner reserves."""
-    learner_gpus: float | None = None
-    """New number of GPUs that each learner reserves."""
-    shard_cpus: float | None = None
-    """New number of CPUs that each shard reserves."""
-    env: str = ""
-    """The run's environment, if it is your own: MODULE:ID. Its module is imported only if named here."""
 
 
 def train(arguments: list[str]) -> int:
@@ -90,11 +32,11 @@ def train(arguments: list[str]) -> int:
         import parcade.train  # noqa: F401
         from parcade.training_flags import parse_training
     if resumes:
-        return _resume(_resume_flags(arguments))
+        with resumed(resume_flags(arguments)) as start:
+            return _run(start)
     if any(word in ("-h", "--help") for word in arguments):
         print("To continue a run: parcade train --resume DIR (flags: parcade train --resume DIR --help)\n")
-    config = parse_training(arguments)
-    return _run(config, arguments, resume=None)
+    return _run(Start(parse_training(arguments), arguments))
 
 
 def _will_play_native_consoles(arguments: list[str]) -> bool:
@@ -114,151 +56,13 @@ def _will_play_native_consoles(arguments: list[str]) -> bool:
     return False
 
 
-def _resume_flags(arguments: list[str]) -> ResumeFlags:
-    from parcade.flags import parse
-
-    if any(word in ("-h", "--help") for word in arguments):
-        arguments = ["--help"]
-    try:
-        return parse(ResumeFlags, arguments, prog="parcade train --resume")
-    except UsageError as error:
-        taken = ", ".join(f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(ResumeFlags)[1:])
-        raise UsageError(
-            f"{error} (a resumed run keeps its game and settings; --resume DIR can be combined with {taken})"
-        ) from None
-
-
-def _resume(flags: ResumeFlags) -> int:
-    from parcade.cluster import ranks
-    from parcade.config import load_config
-
-    run = Path(flags.resume)
-    if is_in_zoo(run):
-        raise UsageError(f"{run} is a trained agent, not a run; to train on from it, use --from {run}")
-    config = load_config(run, flags.env)
-    with contextlib.ExitStack() as stack:
-        if not ranks.is_rank_of(config.run.engine):
-            stack.enter_context(_taken_over(run))  # first: a running one may not have a checkpoint yet
-        return _resume_from(run, config, flags)
-
-
-def _resume_from(run: Path, config, flags: ResumeFlags) -> int:
-    """Resume a run that this process has taken over, or one of its ranks."""
-    from parcade.cluster import ranks
-    from parcade.config import CHANGED_BY_RESUMING
-    from parcade.files.run_directory import newest_checkpoint
-
-    is_rank = ranks.is_rank_of(config.run.engine)
-    progress = newest_checkpoint(run, check_files=not is_rank)[1]["progress"]
-    given = {
-        field.name: getattr(flags, field.name)
-        for field in dataclasses.fields(flags)
-        if getattr(flags, field.name) is not field.default
-    }
-    changes = {
-        section: {name: given[name] for name in names if name in given}
-        for section, names in CHANGED_BY_RESUMING.items()
-    }
-    # The checkpoint has the weights: the agent that the run started from may no longer exist.
-    config = dataclasses.replace(
-        config,
-        run=dataclasses.replace(config.run, **changes["run"], from_agent=""),
-        topology=dataclasses.replace(config.topology, **changes["topology"]),
-    )
-    if progress["frames"] >= config.run.total_frames and (run / "result.json").exists():
-        raise UsageError(
-            f"{run} has already played {progress['frames']:,} of {config.run.total_frames:,} frames; "
-            "to continue, set a higher --total-frames"
-        )
-    _refuse_finished(run, config)
-    arguments = ["--resume", str(run), *(["--env", flags.env] if flags.env else [])]
-    for name, value in changes["run"].items():  # of ranks; parts are started by this process
-        arguments += [f"--{name.replace('_', '-')}", str(value)]
-    return _run(config, arguments, resume=run, used_seconds=progress["wall_seconds"])
-
-
-def _refuse_finished(run: Path, config) -> None:
-    """Reject a run that would end at once by its target score or time limit. Errors: UsageError."""
-    from parcade.files.run_directory import read_result
-
-    if not (run / "result.json").exists():
-        return
-    result = read_result(run, needs_all=False)  # earlier versions wrote fewer fields
-    wanted, limit = config.run.target_score, config.run.time_limit_seconds
-    reason, score = result.get("finished_by"), result.get("score_mean")
-    if reason == "target_score" and wanted is not None and score is not None and score >= wanted:
-        raise UsageError(
-            f"{run} is finished: its mean score of {score:.2f} reached {wanted:g}; "
-            "to continue, set a higher --target-score, or None"
-        )
-    # A run that was stopped may pass its limit while it saves, and still be resumed.
-    if reason != "stopped" and limit is not None and result.get("wall_seconds", 0.0) >= limit:
-        spent = result["wall_seconds"]
-        raise UsageError(
-            f"{run} is finished: it has run for {spent:.0f} s of {config.run.time_limit}; "
-            "to continue, set a longer --time-limit"
-        )
-
-
-@contextlib.contextmanager
-def _taken_over(run: Path) -> Iterator[None]:
-    """Lock a run's directory and remove checkpoints that its last start did not complete.
-
-    Errors: UsageError while the run is still active.
-    """
-    from parcade.checkpoint import remove_unfinished
-
-    _refuse_running(run)
-    if reason := why_not_writable(run):
-        raise UsageError(f"run directory {run} cannot be written ({reason}); resume a copy of it")
-    with contextlib.ExitStack() as stack:
-        _lock_patiently(run, stack)
-        remove_unfinished(run)
-        yield
-
-
-def _refuse_running(run: Path) -> None:
-    """Refuse a run that is still active. Errors: UsageError."""
-    from parcade.cluster.processes import still_running
-
-    record = still_running(run)
-    if record is not None:
-        raise UsageError(
-            f"{run} is still running ({record.name}, {record.place}); "
-            f"let it save and stop with: touch {run / STOP_FILE}"
-        )
-
-
-def _lock_patiently(run: Path, stack: contextlib.ExitStack) -> None:
-    """Lock a run's directory, and wait for a lock whose holder does not seem to run.
-
-    It may be starting, or its host has crashed. Errors: UsageError.
-    """
-    deadline = time.monotonic() + LOCK_SECONDS
-    is_waiting = False
-    while True:
-        try:
-            stack.enter_context(training_in(run))
-            return
-        except UsageError:
-            if time.monotonic() > deadline:
-                raise
-        if not is_waiting:
-            print(f"parcade: {run} is locked; waiting for up to {LOCK_SECONDS:.0f} s ...", file=sys.stderr)
-            is_waiting = True
-        time.sleep(1.0)
-        _refuse_running(run)
-
-
-def _run(config, arguments: list[str], *, resume: Path | None, used_seconds: float = 0.0) -> int:
-    """Train in this process, as one of several ranks, or as the parent that starts them.
-
-    ``used_seconds`` are those of earlier starts of the run, which its time limit includes.
-    """
+def _run(start: Start) -> int:
+    """Train in this process, as one of several ranks, or as the parent that starts them."""
     from parcade.cluster import mpi, ranks
     from parcade.config import check_divisible
     from parcade.train import check_one_process
 
+    config, resume = start.config, start.run
     if config.run.engine != "mpi":
         check_one_process(config)
         with _directory_of(config, resume) as run:
@@ -271,23 +75,22 @@ def _run(config, arguments: list[str], *, resume: Path | None, used_seconds: flo
     hosts = checked_hosts(config.run)
     local_ranks = most_ranks_on_a_host(hosts, config.run.ranks) if hosts else config.run.ranks
     with _directory_of(config, resume) as run:
-        job = _job(config, arguments, run, hosts, local_ranks)
-        if job.time_limit_seconds is not None:
-            job = dataclasses.replace(job, time_limit_seconds=max(0.0, job.time_limit_seconds - used_seconds))
+        job = _job(start, run, hosts, local_ranks)
         return _train_by_ranks(config, job, is_new=resume is None)
 
 
-def _job(config, arguments: list[str], run: Path, hosts: list[Host], local_ranks: int) -> Job:
+def _job(start: Start, run: Path, hosts: list[Host], local_ranks: int) -> Job:
     """Return the job of a run's ranks."""
     from parcade.cluster.launch import Job
     from parcade.machine.threads import rank_threads
 
+    config, limit = start.config, start.config.run.time_limit_seconds
     return Job(
-        [sys.executable, "-m", "parcade", "train", *arguments],
+        [sys.executable, "-m", "parcade", "train", *start.arguments],
         config.run.ranks,
         run,
         threads_per_rank=rank_threads(config.run.threads_per_rank, local_ranks),
-        time_limit_seconds=config.run.time_limit_seconds,
+        time_limit_seconds=None if limit is None else max(0.0, limit - start.used_seconds),
         hang_seconds=config.run.hang_seconds,
         hosts=tuple(hosts),
         network_interface=config.run.network_interface,
@@ -371,7 +174,7 @@ def _train_as_rank(config, resume: Path | None) -> int:
             if ranks.rank() == 0:
                 try:
                     if resume and given is None:
-                        stack.enter_context(_taken_over(resume))
+                        stack.enter_context(taken_over(resume))
                     run = (
                         stack.enter_context(_directory_of(config, resume))
                         if given is None
