@@ -18,6 +18,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -291,18 +292,25 @@ class RayEngine:
 
     def room_for(self, role: str, count: int) -> int:
         free = self._ray.available_resources()
-        wanted = {kind: each for kind, each in self._reserves(role).items() if each}
-        return min([count, *(int(free.get(kind, 0) / each + ROUNDING) for kind, each in wanted.items())])
+        each = self._reserves(role)
+        room = min([count, *(int(free.get(kind, 0) / each[kind] + ROUNDING) for kind in KINDS if each[kind])])
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        own = Counter(part.name.split("-")[0] for part in self._parts)
+        while room > 0:
+            wanted = own + Counter({role: room})
+            if not without_room([Reservation(r, n, self._reserves(r)) for r, n in wanted.items()], nodes):
+                break
+            room -= 1
+        return room
 
     def check_room(self, role: str, count: int) -> None:
-        if count <= 0 or self.room_for(role, count) == count:
+        if count <= 0 or (room := self.room_for(role, count)) == count:
             return
-        free = self._ray.available_resources()
-        reserved = {kind: count * each for kind, each in self._reserves(role).items()}
-        lacking = max(reserved, key=lambda kind: reserved[kind] - free.get(kind, 0))
+        reserved = {kind: amount for kind, amount in self._reserves(role).items() if amount}
+        each = " and ".join(f"{n:g} {kind}{'' if n == 1 else 's'}" for kind, n in reserved.items())
         raise UsageError(
-            f"{count} more {role}(s) reserve {reserved[lacking]:g} {lacking}s, the cluster has "
-            f"{free.get(lacking, 0):g} free; add nodes, or request fewer"
+            f"{count} more {role}(s) reserve {each} each, the cluster has room for {room}; "
+            "add nodes, or request fewer"
         )
 
     def share(self, data: dict[str, Any]) -> Any:

@@ -80,3 +80,29 @@ def test_a_cluster_without_room_is_left_at_once(wanted, says, monkeypatch):
     with pytest.raises(UsageError, match=says):
         engine.check_places(wanted)
     assert closed == [True]
+
+
+@pytest.mark.parametrize(
+    ("own", "free", "wanted", "room"),
+    [
+        ([], 6.0, 4, 2),  # two nodes of three CPUs: enough for three actors in total
+        ([], 6.0, 1, 1),
+        (["learner-0", "actor-0"], 3.0, 4, 1),
+        (["learner-0", "learner-1"], 1.5, 4, 0),  # another program takes the others
+        ([], 0.0, 4, 0),
+    ],
+)
+def test_added_parts_have_room_on_one_node_each(own, free, wanted, room):
+    engine = RayEngine.__new__(RayEngine)
+    engine._directory, engine.settings = None, TopologyConfig(actor_cpus=2.0, learner_cpus=1.0)
+    engine._parts = [SimpleNamespace(name=name) for name in own]
+    engine._ray = SimpleNamespace(
+        nodes=lambda: [{"Alive": True, "Resources": {"CPU": 3.0}}] * 2,
+        available_resources=lambda: {"CPU": free} if free else {},
+    )
+    assert engine.room_for("actor", wanted) == room
+    if room < wanted:
+        says = rf"{wanted} more actor\(s\) reserve 2 CPUs each, the cluster has room for {room}; add nodes"
+        with pytest.raises(UsageError, match=says):
+            engine.check_room("actor", wanted)
+    engine.check_room("actor", room)

@@ -206,7 +206,7 @@ def test_a_cluster_of_its_own_lets_parts_come_as_they_like_and_a_joined_one_does
     joined.check_room("actor", 64)
     assert joined.room_for("actor", 64) == joined.room_for("actor", 65) == 64 > joined.room_for("actor", 63)
     with pytest.raises(
-        UsageError, match=r"65 more actor\(s\) reserve 65 CPUs, the cluster has 64 free; add nodes"
+        UsageError, match=r"65 more actor\(s\) reserve 1 CPU each, the cluster has room for 64; add nodes"
     ):
         joined.check_room("actor", 65)
 
