@@ -6,28 +6,18 @@ import json
 import numpy as np
 import pytest
 import torch
-from test_serial import NORMALIZED, REPLAY, config_for
+from systems import NORMALIZED, REPLAY, begun, checkpointer, config_for
 
 from parcade.build.replay import make_replay
 from parcade.errors import UsageError
 from parcade.experience.env_group import EnvGroup
 from parcade.files.run_directory import complete_checkpoints, newest_checkpoint
 from parcade.machine.timing import Timer
-from parcade.report.progress import Progress
 from parcade.topology.driver import LOSSES_IN_A_ROW, RunLost
-from parcade.topology.driver_checkpoint import TopologyCheckpointer
 from parcade.topology.engine import LocalPart, PartLost, SerialEngine
 from parcade.topology.learner import Learner, ServerLearner
-from parcade.topology.run import SCALE_FILE, DriverExchange, make_driver, scale
+from parcade.topology.run import DriverExchange, make_driver
 from parcade.train import start_run
-
-
-def begun(config, turns=5):
-    driver = make_driver(config, SerialEngine())
-    driver.begin()
-    for _ in range(turns):
-        driver.advance(0.0)
-    return driver
 
 
 def server_learner(driver, index):
@@ -35,10 +25,6 @@ def server_learner(driver, index):
     num_shards, plays = len(driver.of_role("shard")), driver.parts[f"learner-{index}"].thing.plays
     count = driver.config.num_learners
     return ServerLearner(driver.description, index, count, num_shards, driver.engine.fetch, plays)
-
-
-def checkpointer(config, run, driver):
-    return TopologyCheckpointer(config, run, driver, Progress(config.run.total_frames, ()), say=print)
 
 
 def test_learners_that_differ_are_named_at_the_next_report(tmp_path):
@@ -90,36 +76,6 @@ def test_an_actor_lost_before_a_checkpoint_is_restarted_and_saved(tmp_path, algo
     checkpointer(config, run, resumed).restore()
     resumed.advance(0.0)
     assert resumed.updates > updates and resumed.lives["actor-0"] == 2
-
-
-@pytest.mark.parametrize("algorithm", ["impala", "ga3c", "es"])
-@pytest.mark.parametrize("room", [0, 1, 3])
-def test_a_resume_takes_the_added_actors_for_which_there_is_room(tmp_path, capsys, algorithm, room):
-    config = config_for(tmp_path, algorithm, num_envs=4)
-    run = start_run(config)
-    driver = begun(config)
-    driver.scale_actors(5)
-    for _ in range(5):
-        driver.advance(0.0)
-    assert checkpointer(config, run, driver).save() == ""
-    engine = SerialEngine()
-    engine.room_for = lambda role, count: min(room, count)
-    resumed = make_driver(config, engine)
-    checkpointer(config, run, resumed).restore()
-    names = [f"actor-{index}" for index in range(2 + room)]
-    assert [part.name for part in resumed.of_role("actor")] == names and resumed.lives == driver.lives
-    says = f"warning: the cluster has room for {2 + room} of the 5 actors of the checkpoint"
-    assert (says in capsys.readouterr().out) == (room < 3)
-    assert resumed.tally.cut_games == driver.tally.cut_games + 2 * (3 - room)
-    updates, frames = resumed.updates, resumed.tally.frames
-    for _ in range(20):
-        resumed.advance(0.0)
-    assert resumed.updates > updates and resumed.tally.frames > frames
-    if algorithm == "impala":  # the weights of an actor that is gone would be kept for ever
-        assert resumed.pulled_at.keys() <= set(names)
-    resumed.scale_actors(5)
-    resumed.advance(0.0)
-    assert resumed.lives["actor-4"] == driver.lives["actor-4"] + (room < 3)
 
 
 @pytest.mark.parametrize("algorithm", ["impala", "a3c"])
@@ -217,21 +173,6 @@ def test_a_checkpoint_of_ga3c_on_a_cluster_counts_all_steps_and_keeps_the_unroll
         for _ in range(5):
             each.advance(0.0)
         assert each.tally.steps > counted
-
-
-def test_a_resume_with_fewer_actors_counts_no_lost_shard(tmp_path):
-    config = config_for(tmp_path, "apex", topology={"num_actors": 2}, num_envs=4, **REPLAY)
-    run = start_run(config)
-    driver = begun(config)
-    driver.scale_actors(1)
-    assert checkpointer(config, run, driver).save() == ""
-    resumed = make_driver(config, SerialEngine())
-    checkpointer(config, run, resumed).restore()
-    assert not resumed.storing  # on Ray, calls to shards that have not begun count as losses
-    for _ in range(5):
-        resumed.advance(0.0)
-    assert resumed.tally.restarts == 0 and len(resumed.of_role("actor")) == 1
-    assert resumed.replay.num_transitions >= driver.replay.num_transitions > 0
 
 
 def test_a_replay_shard_lost_before_a_checkpoint_is_restarted_and_saved(tmp_path):
@@ -377,19 +318,6 @@ def test_a_process_with_several_lives_counts_its_cpu_time_once(tmp_path):
     driver.begin_part(driver.parts["actor-0"])
     driver.advance(0.0)
     assert len(driver.tally._cpu_seconds) == parts
-
-
-def test_actors_that_came_on_top_are_asked_once_after_a_resume(tmp_path):
-    config = config_for(tmp_path, "ga3c", num_envs=4)
-    run = start_run(config)
-    driver = begun(config)
-    driver.scale_actors(4)
-    driver.advance(0.0)
-    checkpointer(config, run, driver).save()
-    resumed = make_driver(config, SerialEngine())
-    checkpointer(config, run, resumed).restore()
-    names = [pending.part.name for pending in resumed.stepping]
-    assert sorted(names) == ["actor-0", "actor-1", "actor-2", "actor-3"]
 
 
 def test_an_update_whose_second_half_is_lost_with_every_learner_is_made_again(tmp_path, monkeypatch):
@@ -556,51 +484,3 @@ def test_a_refused_capacity_of_several_replays_is_that_of_all_together(tmp_path)
     long = config_for(tmp_path, "gorila", replay_capacity=256, n_step=20, **settings)
     with pytest.raises(UsageError, match="replay_capacity=256 for 2 replays: .* gives 32 entries"):
         make_replay(long, 2, 4, block=16, shares_here=2)
-
-
-def test_more_actors_than_there_is_room_for_leave_the_run_as_it_is(tmp_path, monkeypatch):
-    driver = begun(config_for(tmp_path, "impala", num_envs=4))
-    run = start_run(driver.config)
-    (run / SCALE_FILE).write_text('{"actors": 9}')
-
-    def full(role, count):
-        raise UsageError(f"{count} more {role}(s) reserve too much")
-
-    monkeypatch.setattr(driver.engine, "check_room", full)
-    said = []
-    scale(run, driver, said.append)
-    assert said == ["warning: 7 more actor(s) reserve too much; the number of actors stays the same"]
-    assert len(driver.of_role("actor")) == 2 and not (run / SCALE_FILE).exists()
-    driver.advance(0.0)
-
-
-BAD_REQUESTS = {
-    "{}": "None",
-    "[3]": "None",
-    '{"actors": 3': "None",
-    '{"actors": true}': "True",
-    '{"actors": 2.5}': "2.5",
-    '{"actors": "3"}': "'3'",
-    '{"actors": 0}': "0",
-    '{"actors": 10001}': "10001",
-}
-
-
-@pytest.mark.parametrize("request_text", BAD_REQUESTS)
-def test_a_malformed_request_for_actors_is_reported_and_ignored(tmp_path, request_text):
-    driver = begun(config_for(tmp_path, "impala", num_envs=4), turns=0)
-    (tmp_path / SCALE_FILE).write_text(request_text)
-    said = []
-    scale(tmp_path, driver, said.append)
-    assert said == [
-        f"warning: actors.json: actors is {BAD_REQUESTS[request_text]}, expected a number from 1 to 10,000; "
-        "the number of actors stays the same"
-    ]
-    assert len(driver.of_role("actor")) == 2 and not (tmp_path / SCALE_FILE).exists()
-
-
-def test_a_request_for_actors_that_is_no_file_is_left(tmp_path):
-    driver = begun(config_for(tmp_path, "impala", num_envs=4), turns=0)
-    (tmp_path / SCALE_FILE).mkdir()
-    scale(tmp_path, driver, pytest.fail)
-    assert len(driver.of_role("actor")) == 2

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from test_serial import REPLAY, SMALL, assert_same_bits, config_for, policy_bits, train
+from systems import REPLAY, SMALL, assert_same_bits, config_for, policy_bits, train
 
 from parcade import train as train_module
 from parcade.build import groups, learner

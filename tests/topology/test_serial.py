@@ -9,13 +9,21 @@ import time
 import numpy as np
 import pytest
 import torch
+from systems import (
+    NORMALIZED,
+    REMEMBERING,
+    REPLAY,
+    SMALL,
+    assert_same_bits,
+    config_for,
+    policy_bits,
+    train,
+)
 
-from parcade.algorithms.table import ALGORITHMS
 from parcade.build.groups import make_playing_group
 from parcade.build.learner import make_algorithm
 from parcade.build.source import make_source
 from parcade.cli import main
-from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.experience.replay import TransitionBatch
@@ -24,50 +32,14 @@ from parcade.files.rank_file import read_rank_file
 from parcade.files.run_directory import newest_checkpoint
 from parcade.loop import iterate
 from parcade.machine.timing import Timer
-from parcade.model.policy import NetworkConfig
 from parcade.report import reporter
 from parcade.report.metrics import METRICS
 from parcade.report.progress import Progress
 from parcade.rl.q_learning import importance_weights
 from parcade.topology.driver_checkpoint import TopologyCheckpointer
 from parcade.topology.engine import SerialEngine
-from parcade.topology.run import SCALE_FILE, make_driver
+from parcade.topology.run import make_driver
 from parcade.train import run_training, start_run
-
-SMALL = NetworkConfig(network="mlp", hidden=16, normalize_input=False)
-NORMALIZED = NetworkConfig(network="mlp", hidden=16)
-REMEMBERING = NetworkConfig(network="mlp", hidden=16, lstm=8, normalize_input=False)
-REPLAY = {"learning_starts": 300, "replay_capacity": 2000, "target_period": 20}
-
-
-def config_for(directory, algorithm, game="tiny_catch", frames=2048, topology=None, **hyper):
-    run = RunConfig(
-        algorithm=algorithm,
-        engine="serial",
-        total_frames=frames,
-        run_dir=str(directory),
-        checkpoint_seconds=3600,
-        seed=3,
-    )
-    hyper = ALGORITHMS[algorithm].config(**{"network": SMALL, **hyper})
-    return TrainConfig(game, run, hyper=hyper, topology=TopologyConfig(**topology or {}))
-
-
-def train(config):
-    run = start_run(config)
-    result = run_training(config, run)
-    directory, state, _ = newest_checkpoint(run)
-    return result, read_rank_file(directory, 0), state
-
-
-def policy_bits(tensors):
-    return {name: tensor for name, tensor in tensors.items() if name.startswith("policy.")}
-
-
-def assert_same_bits(a, b):
-    assert a.keys() == b.keys()
-    for name in a:
-        assert torch.equal(a[name], b[name]), name
 
 
 @pytest.mark.parametrize("algorithm", ["a3c", "gorila", "apex", "impala"])
@@ -217,56 +189,6 @@ def test_apex_reports_the_epsilon_that_its_actors_play_with_and_may_start_at_onc
     assert result["updates"] > 0 and reports[-1]["policy/epsilon"] == pytest.approx(ladder)
 
 
-def test_actors_can_be_added_and_removed(tmp_path):
-    for algorithm in ("impala", "ga3c"):
-        config = config_for(tmp_path, algorithm, num_envs=4, topology={"num_actors": 2}, unroll_length=4)
-        driver = make_driver(config, SerialEngine())
-        driver.begin()
-        for count in (2, 4, 1, 3):
-            driver.scale_actors(count)
-            before = {part.name: part.thing.group.frames for part in driver.of_role("actor")}
-            for _ in range(30):
-                driver.advance(0.0)
-            after = {part.name: part.thing.group.frames for part in driver.of_role("actor")}
-            assert len(after) == count and all(after[name] > before[name] for name in after)
-        driver.close()
-
-
-def test_a_request_for_actors_at_the_end_of_a_run_waits_for_its_resume(tmp_path):
-    config = config_for(tmp_path / "run", "impala", num_envs=4)
-    run = start_run(config)
-    (run / "stop").touch()
-    (run / SCALE_FILE).write_text('{"actors": 5}')
-    run_training(config, run)
-    assert newest_checkpoint(run)[1]["plan"]["actors"] == 2 and (run / SCALE_FILE).exists()
-    (run / "stop").unlink()
-    run_training(config, run, resume=True)
-    assert newest_checkpoint(run)[1]["plan"]["actors"] == 5 and not (run / SCALE_FILE).exists()
-
-
-def test_a_replay_has_room_for_the_actors_of_the_start_and_forgets_removed_ones(tmp_path):
-    config = config_for(
-        tmp_path, "apex", num_envs=4, topology={"num_actors": 2}, **{**REPLAY, "learning_starts": 30}
-    )
-    driver = make_driver(config, SerialEngine())
-    driver.begin()
-    replay = driver.parts["replay-0"].thing.replay
-
-    def priorities(actor):
-        return replay.tree.leaves[: 4 * replay.length].reshape(2, -1)[actor].sum()
-
-    for count in (2, 1, 2):
-        driver.scale_actors(count)
-        for _ in range(30):
-            driver.advance(0.0)
-        assert priorities(0) > 0 and (priorities(1) > 0) == (count == 2)
-        assert len(replay) == (replay.tree.leaves > 0).sum()
-    with pytest.raises(UsageError, match="actors=3 is more than the 2 for which this run's replay has room"):
-        driver.scale_actors(3)
-    assert len(driver.of_role("actor")) == 2
-    driver.close()
-
-
 def test_replay_shards_of_different_sizes_give_samples_in_proportion(tmp_path):
     topology = {"num_actors": 3, "num_replay_shards": 2}
     replay = {**REPLAY, "learning_starts": 100}
@@ -345,27 +267,6 @@ def test_a_replay_that_never_holds_enough_is_refused_and_not_filled_for_ever(tmp
     with pytest.raises(UsageError, match="will not hold learning_starts=512; use a larger --replay-capacity"):
         driver.advance(0.0)
     driver.close()
-
-
-def test_frames_of_an_unroll_in_the_making_are_counted_after_a_resume(tmp_path):
-    config = config_for(tmp_path, "ga3c", num_envs=8, topology={"num_actors": 2}, unroll_length=8)
-    run = start_run(config)
-    driver = make_driver(config, SerialEngine())
-    driver.begin()
-    driver.scale_actors(3)  # from now on, actors are at different steps of their unrolls
-    resumed = make_driver(config, SerialEngine())
-    save, restore = (
-        TopologyCheckpointer(config, run, each, Progress(config.run.total_frames, ()), say=print)
-        for each in (driver, resumed)
-    )
-    for _ in range(5):
-        driver.advance(0.0)
-    save.save()
-    restore.restore()
-    for _ in range(20):
-        driver.advance(0.0)
-        resumed.advance(0.0)
-    assert resumed.tally.frames == driver.tally.frames
 
 
 @pytest.mark.parametrize("algorithm", ["apex", "gorila"])
@@ -475,35 +376,6 @@ def test_a_resumed_run_ends_bit_identical(tmp_path, case, monkeypatch):
     assert_same_bits(whole, read_rank_file(directory, 0))
     for name in ("frames", "steps", "updates", "iterations", "episodes", "recent"):
         assert state["progress"][name] == other_state["progress"][name], name
-
-
-@pytest.mark.parametrize("algorithm", ["impala", "ga3c"])
-def test_a_resumed_run_with_added_actors_goes_on_bit_identical(tmp_path, algorithm):
-    config = config_for(tmp_path, algorithm, num_envs=4, unroll_length=5, topology={"num_actors": 2})
-    run, driver = start_run(config), make_driver(config, SerialEngine())
-    driver.begin()
-
-    def advance(driver):
-        for _ in range(10):
-            driver.advance(0.0)
-
-    def checkpointer(driver):
-        return TopologyCheckpointer(
-            config, run, driver, Progress(config.run.total_frames, ()), say=lambda line: None
-        )
-
-    advance(driver)
-    driver.scale_actors(3)
-    advance(driver)
-    assert checkpointer(driver).save() == ""
-    resumed = make_driver(config, SerialEngine())
-    checkpointer(resumed).restore()
-    assert resumed.lives == driver.lives
-    for each in (driver, resumed):
-        advance(each)
-    assert resumed.updates == driver.updates
-    weights, again = driver.weights()[1], resumed.weights()[1]
-    assert all(np.array_equal(weights[name], again[name]) for name in weights)
 
 
 def test_a_profile_that_is_not_recorded_is_warned_about(tmp_path, capsys, monkeypatch):
