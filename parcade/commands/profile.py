@@ -70,7 +70,6 @@ def profile(arguments: list[str]) -> int:
         refuse_running(flags, rest, ("read", "out", "barrier"))
         found, folder = _read(Path(flags.read), flags)
         return _report(found, report_folder(flags.out, "profiles") if flags.out else folder)
-    folder = report_folder(flags.out, "profiles")
     if not rest:
         raise UsageError(
             "no game; expected parcade profile GAME [flags of parcade train], or a program after --"
@@ -82,6 +81,7 @@ def profile(arguments: list[str]) -> int:
         check_program(program[0])
     else:
         raise UsageError("nothing follows --; expected a program, e.g. -- mpiexec -n 2 python train.py")
+    folder = report_folder(flags.out, "profiles")
     shown = shlex.join(program or ["parcade", "profile", *arguments])
     with workspace(folder) as made:
         log, command = folder / "output.log", program or train_command(rest, made / "run")

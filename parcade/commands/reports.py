@@ -78,7 +78,10 @@ def refuse_running(flags: Any, rest: list[str], taken: tuple[str, ...]) -> None:
 
 
 def report_folder(out: str, kind: str) -> Path:
-    """Return ``out``, by default a new directory ``kind``/TIME. Errors: UsageError if not writable."""
+    """Return ``out``, or by default ``kind``/TIME, which is created: call it after all other checks.
+
+    Errors: UsageError if it is not writable.
+    """
     folder = Path(out) if out else Path(kind) / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():

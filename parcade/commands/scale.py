@@ -149,8 +149,9 @@ def scale(arguments: list[str]) -> int:
     flags = parse(ScaleFlags, own, prog="parcade scale")
     if flags.read:
         refuse_running(flags, rest, ("read", "out", *ASKED))
+        questions = _questions(flags)
         result, folder = _read(Path(flags.read), flags)
-        return _report(result, folder, _questions(flags))
+        return _report(result, folder, questions)
     _check_one_host(rest)
     plan, job = _plan(flags), _job(rest, flags)
     check(plan, job)
