@@ -179,7 +179,7 @@ def load_recording(path: Path) -> Recording:
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise ValueError(
             f"{path} is not a recording ({FORMAT}); parcade play GAME --record FILE makes one, "
-            "and the dashboard replays the episodes that it saved"
+            "and an episode that the dashboard saved replays from RUN/episodes"
         ) from None
     if checksum != _checksum({"format": FORMAT, **content}):
         raise ValueError(f"{path} has been changed: its checksum does not match")
