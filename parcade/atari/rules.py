@@ -136,7 +136,7 @@ class RuleCompiler:
                 return [CONST, 0, *self.code(operand), SUB, 0]
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return [*self.code(operand), NOT, 0]
-            case ast.BinOp(left=left, op=operator, right=right):
+            case ast.BinOp(left=left, op=operator, right=right) if type(operator) in BINARY:
                 return [*self.code(left), *self.code(right), BINARY[type(operator)], 0]
             case ast.BoolOp(op=operator, values=values):
                 code = self.code(values[0])

@@ -136,5 +136,5 @@ def test_a_term_gives_what_python_gives_on_every_byte(text):
 
 def test_an_expression_with_unsupported_syntax_is_refused():
     for text in ("lambda: 1", "b(0x80) ** 2", "[1, 2]", "open(1)"):
-        with pytest.raises((ValueError, KeyError)):
+        with pytest.raises(ValueError, match="not allowed in|unknown function in"):
             rules.RuleCompiler().expression(text)
