@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from numbers import Real
@@ -27,7 +26,7 @@ from parcade.model.policy import Acted
 from parcade.model.precision import Precision
 from parcade.random import env_seeds
 from parcade.ranges import whole
-from parcade.terminal_picture import full_screen, show_picture
+from parcade.terminal_picture import Pace, full_screen, show_picture
 
 # Index of the first evaluation environment, far beyond any training index: the seeds never coincide.
 FIRST_UNSEEN_ENV = 1 << 40
@@ -214,14 +213,12 @@ def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) 
     if not sys.stdout.isatty():
         raise UsageError("watch needs a terminal; use: parcade eval DIR --video out.mp4")
     require_screen(agent)
-    step_seconds = agent.config.env.frame_skip / FRAMES_PER_SECOND
     scores = []
     with full_screen(), contextlib.suppress(KeyboardInterrupt):
-        due = time.perf_counter()
+        pace = Pace(agent.config.env.frame_skip / FRAMES_PER_SECOND)
         for picture, score, ended in played_frames(agent, seed=seed, greedy=greedy):
             show_picture(picture, f"score {score:g}   Ctrl-C quits")
-            due = max(due + step_seconds, time.perf_counter())
-            time.sleep(max(0.0, due - time.perf_counter()))
+            pace.wait()
             if ended:
                 scores.append(f"{score:g}")
                 if len(scores) == games:

@@ -21,7 +21,7 @@ import numpy as np
 from parcade.atari.held_keys import DOWN, FIRE, LEFT, OPPOSITE, RIGHT, UP, action_of
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
-from parcade.terminal_picture import full_screen, show_picture
+from parcade.terminal_picture import Pace, full_screen, show_picture
 
 if TYPE_CHECKING:
     from parcade.atari.arcade import Arcade
@@ -212,7 +212,7 @@ def watch_recording(path: str) -> None:
     recorded = load_recording(path)
     if not sys.stdout.isatty():
         raise UsageError("watch needs a terminal; run it in one, without redirection")
-    score, due = 0, time.perf_counter()
+    score, pace = 0, Pace(FRAMES_PER_PICTURE / FRAMES_PER_SECOND)
     try:
         with full_screen(), contextlib.suppress(KeyboardInterrupt):
             for frame, (session, reward) in enumerate(recorded.replay()):
@@ -221,7 +221,6 @@ def watch_recording(path: str) -> None:
                     points = session.duel.scores if session.duel else (score,)
                     status = f"{recorded.game}   score {' : '.join(map(str, points))}   Ctrl-C quits"
                     show_picture(rgb_table(session.arcade.machine.pal)[session.arcade.screen[0]], status)
-                    due = max(due + FRAMES_PER_PICTURE / FRAMES_PER_SECOND, time.perf_counter())
-                    time.sleep(max(0.0, due - time.perf_counter()))
+                    pace.wait()
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error

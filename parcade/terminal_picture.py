@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -62,6 +63,18 @@ def _suspending(enter: Callable[[], object], leave: Callable[[], object]) -> Ite
         yield
     finally:
         signal.signal(number, earlier)
+
+
+class Pace:
+    """Waits so that pictures follow each other at equal times, in seconds. Lost time is not made up for."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._due = seconds, time.perf_counter()
+
+    def wait(self) -> None:
+        """Wait until the next picture is due."""
+        self._due = max(self._due + self._seconds, time.perf_counter())
+        time.sleep(max(0.0, self._due - time.perf_counter()))
 
 
 def show_picture(picture: np.ndarray, status: str) -> None:

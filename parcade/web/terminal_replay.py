@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,12 +16,11 @@ from parcade.envs.games import is_atari
 from parcade.envs.settings import FRAMES_PER_SECOND, EnvSettings
 from parcade.errors import UsageError
 from parcade.evaluate import FIRST_UNSEEN_ENV
+from parcade.play import FRAMES_PER_PICTURE
 from parcade.random import env_seeds
-from parcade.terminal_picture import full_screen, show_picture
+from parcade.terminal_picture import Pace, full_screen, show_picture
 from parcade.web.recordings import Recording
 from parcade.web.stage import Screen
-
-FRAMES_PER_PICTURE = 2
 
 
 def watch_episode(path: Path) -> None:
@@ -38,7 +36,7 @@ def watch_episode(path: Path) -> None:
     if not sys.stdout.isatty():
         raise UsageError("watch needs a terminal; run it in one, without redirection")
     settings = dataclasses.replace(config.env, start_states="exact")
-    steps, score, due, frame = 0, 0.0, time.perf_counter(), 0
+    steps, score, frame, pace = 0, 0.0, 0, Pace(FRAMES_PER_PICTURE / FRAMES_PER_SECOND)
     with contextlib.closing(Screen(config.game, settings)) as screen:
         recording = Recording.read(run, path.stem, config, num_actions=len(screen.action_ids))
         try:
@@ -52,8 +50,7 @@ def watch_episode(path: Path) -> None:
                         show_picture(
                             screen.palette[picture], f"{config.game}   score {score:g}   Ctrl-C quits"
                         )
-                        due = max(due + FRAMES_PER_PICTURE / FRAMES_PER_SECOND, time.perf_counter())
-                        time.sleep(max(0.0, due - time.perf_counter()))
+                        pace.wait()
         except KeyboardInterrupt:
             return
     if (steps, score) != (len(recording.actions), recording.score):

@@ -41,7 +41,7 @@ def shown(monkeypatch):
     found = []
     monkeypatch.setattr(terminal_replay, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.setattr(terminal_replay, "show_picture", lambda *words: found.append(words))
-    monkeypatch.setattr(terminal_replay.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(terminal_replay.Pace, "wait", lambda pace: None)
     return found
 
 
