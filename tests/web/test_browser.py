@@ -94,6 +94,7 @@ def open_page(browser, address):
 
     yield open_at
     for page in pages:
+        page.unroute_all(behavior="wait")  # one at work when its page closes would fail the next test
         page.close()
     assert problems == []
 
