@@ -124,11 +124,12 @@ class Exchange:
     def _kept(self, figures: dict[str, Tensor]) -> dict[str, Tensor]:
         """Copy the metrics if capture is on, because the next replay overwrites them.
 
-        One call of torch, because each call costs the host as much as launching the whole update.
+        One call of torch, because each call costs the host as much as launching the whole update. A product
+        with 1 is a copy; ``_foreach_clone`` is not in torch 2.11.
         """
         if not self.capture.is_on or not figures:
             return figures
-        return dict(zip(figures, torch._foreach_clone(list(figures.values())), strict=True))
+        return dict(zip(figures, torch._foreach_mul(list(figures.values()), 1), strict=True))
 
     @property
     def version(self) -> int:

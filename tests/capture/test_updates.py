@@ -121,6 +121,26 @@ def test_a_loss_that_reads_a_value_is_found_out():
 
 
 @pytest.mark.quick
+def test_metrics_are_copied_on_the_oldest_torch(monkeypatch):
+    monkeypatch.delattr(torch, "_foreach_clone", raising=False)  # new in torch 2.12
+    exchange = LocalExchange(Timer())
+    policy = torch.nn.Linear(2, 1)
+    exchange.attach(policy, lambda parameters: torch.optim.Adam(parameters, 1e-2), None, StandInGraphs())
+
+    def loss(x):
+        value = policy(x).square().mean()
+        special = torch.stack([x.sum() * -0.0, x.sum() / 0, -x.sum() / 0, x.sum() * float("nan")])
+        return value, {"loss": value.detach(), "special": special, "count": x.count_nonzero()}
+
+    figures = [exchange.minimize(loss, torch.full((3, 2), float(k + 1))) for k in range(4)]
+    assert len({float(each["loss"]) for each in figures}) == 4  # no replay has overwritten those before it
+    expected = torch.tensor([-0.0, float("inf"), float("-inf"), float("nan")])
+    for each in figures:
+        assert torch.allclose(each["special"], expected, equal_nan=True, atol=0, rtol=0)
+        assert torch.signbit(each["special"][0]) and each["count"].dtype == torch.int64
+
+
+@pytest.mark.quick
 def test_a_loss_need_not_report_anything():
     exchange = LocalExchange(Timer())
     policy = torch.nn.Linear(2, 1)
