@@ -232,8 +232,10 @@ class Gpu:
 
     def release(self) -> None:
         """Free the memory of unreferenced arrays."""
+        from parcade.atari.cuda import driver
+
         gc.collect()
-        self._cuda.current_context().deallocations.clear()
+        driver.release_memory(self._cuda)
 
     def mark(self) -> Any:
         """Record an event on the default stream."""

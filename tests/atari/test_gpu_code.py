@@ -1,16 +1,18 @@
 """Every kernel compiles to machine code without a GPU, within the bounds listed here."""
 
 import functools
+import logging
 import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed; pip install 'parcade[cuda]'")
 from parcade.atari import engine_cpu
-from parcade.atari.cuda import assembler, offline
+from parcade.atari.cuda import assembler, engine, offline
 from parcade.atari.cuda.driver import import_cuda
 from parcade.atari.cuda.engine import register_limit
 from parcade.atari.state import MEMORY_BYTES, ROW_WORDS
@@ -131,6 +133,27 @@ def test_the_device_is_asked_for_what_drivers_know():
     assert len(asked) >= 2
     for name in asked:
         assert hasattr(CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), name
+
+
+def test_memory_of_closed_consoles_counts_as_free(monkeypatch):
+    """numba-cuda's own queues: arrays wait in the memory manager's, not in the context's."""
+    cuda_driver = import_cuda("numba.cuda.cudadrv.driver")
+    context, freed = cuda_driver.Context(SimpleNamespace(id=0), None), []
+
+    def free(address):
+        freed.append(address)
+
+    monkeypatch.setattr(cuda_driver, "driver", SimpleNamespace(cuMemFree=free))
+    monkeypatch.setattr(cuda_driver, "_logger", logging.getLogger(), raising=False)  # set with the driver
+    context.memory_manager.deallocations.memory_capacity = 1000
+    cuda_driver._alloc_finalizer(context.memory_manager, 7, 7, 100)()
+    assert not freed
+    monkeypatch.setattr(context, "get_memory_info", lambda: SimpleNamespace(free=500 + 100 * len(freed)))
+    device = SimpleNamespace(MAX_THREADS_PER_MULTIPROCESSOR=0)
+    threads = engine.GpuThreads.__new__(engine.GpuThreads)
+    threads._multiprocessors = threads._device = 1
+    threads._cuda = SimpleNamespace(get_current_device=lambda: device, current_context=lambda: context)
+    assert threads.free_bytes() == 600 and freed == [7]
 
 
 def test_machine_code_is_kept_on_disk_for_the_sources_and_options_it_was_made_of(kept):

@@ -106,6 +106,16 @@ def compute_capability() -> tuple[int, int]:
     return _capability_of(require_cuda())
 
 
+def release_memory(cuda: Any) -> None:
+    """Free the device memory of arrays that nothing refers to.
+
+    numba-cuda keeps it until ten arrays, or a fifth of the device's memory, are waiting.
+    """
+    context = cuda.current_context()
+    context.memory_manager.deallocations.clear()  # of arrays
+    context.deallocations.clear()  # of modules, streams and events
+
+
 def driver_version(cuda: Any) -> tuple[int, int]:
     """Return the newest CUDA version that the installed driver supports."""
     version = cuda.cudadrv.driver.driver.get_version()

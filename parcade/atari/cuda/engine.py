@@ -22,7 +22,7 @@ import numpy as np
 
 from ..compiling.jit import OPTIONS
 from ..compiling.one_process import only_process
-from .driver import is_simulated, require_cuda
+from .driver import is_simulated, release_memory, require_cuda
 from .kernels import SCRATCH, SHARED, compiling, is_block, kernel_folder, make_kernel, scratch_of, with_row
 from .launching import Launcher
 
@@ -284,9 +284,8 @@ class GpuThreads:
         if is_simulated():
             return None
         device = self._cuda.get_current_device()
-        context = self._cuda.current_context()
-        context.deallocations.clear()  # Numba keeps freed memory until there is much of it
-        free = int(context.get_memory_info().free)
+        release_memory(self._cuda)
+        free = int(self._cuda.current_context().get_memory_info().free)
         if self._device in _WITH_LOCAL_MEMORY:
             return free
         return free - self._multiprocessors * device.MAX_THREADS_PER_MULTIPROCESSOR * SCRATCH_BYTES
