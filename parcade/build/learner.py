@@ -114,7 +114,7 @@ def make_algorithm(config: TrainConfig, exchange: Exchange) -> Algorithm:
     policy = make_policy(config)
     device = torch_device(config.run.device)
     if config.run.device == "cuda":
-        make_repeatable()
+        make_repeatable(compiles=config.run.compile)
     policy.to(device)
     if config.run.compile:
         compile_network(policy)

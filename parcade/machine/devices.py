@@ -43,8 +43,10 @@ def free_device_memory(name: str) -> int:
     return available_memory_bytes()
 
 
-def make_repeatable() -> None:
+def make_repeatable(*, compiles: bool = False) -> None:
     """Make GPU results deterministic: disable algorithm benchmarking and nondeterministic algorithms.
+
+    ``compiles``: whether torch.compile will be used, whose compiler then follows as well.
 
     Without this, a resumed run would not end bit-identical. cuBLAS reads its variable at first use. The
     setting float32 means float32: cuDNN's convolutions would round their inputs to 10 bits (TF32).
@@ -53,7 +55,10 @@ def make_repeatable() -> None:
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.allow_tf32 = False
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    if compiles:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    else:  # what that function does, without importing the compiler, which takes 1 to 2 s
+        torch._C._set_deterministic_algorithms(True, warn_only=True)
     # This debugging aid would launch a kernel for every new tensor.
     torch.utils.deterministic.fill_uninitialized_memory = False
 

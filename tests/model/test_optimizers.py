@@ -1,5 +1,6 @@
 """Optimisers without torch.compile's decorators behave like torch's, and centred RMSProp like the paper's."""
 
+import os
 import subprocess
 import sys
 
@@ -131,6 +132,13 @@ def test_steps_do_not_depend_on_the_place_of_a_parameter_or_on_threads():
         torch.set_num_threads(threads)
 
 
+def output_of(script, **environment):
+    """Return what a script prints in a process of its own."""
+    command, changed = [sys.executable, "-c", script], {**os.environ, **environment}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=changed)
+    return done.stdout
+
+
 def test_a_step_does_not_import_torch_dynamo():
     script = """
 import sys, torch
@@ -144,9 +152,20 @@ for make in (optimizers.Adam, optimizers.RAdam, optimizers.RMSprop):
     assert parameter.sum() != 0
 print("torch._dynamo" in sys.modules)
 """
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
-        ).stdout
-        == "False\n"
-    )
+    assert output_of(script) == "False\n"
+
+
+def test_a_learner_on_a_gpu_is_deterministic_without_importing_torch_dynamo():
+    script = """
+import sys, torch
+from parcade.build.learner import make_algorithm
+from parcade.exchange.base import LocalExchange
+from parcade.machine.timing import Timer
+from parcade.training_flags import parse_training
+
+config = parse_training("tiny_catch --algorithm ppo --device cuda --num-envs 4 --unroll-length 8".split())
+make_algorithm(config, LocalExchange(Timer()))
+print("torch._dynamo" in sys.modules)
+print(torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
+"""
+    assert output_of(script, PARCADE_GPU_STAND_IN="1") == "False\nTrue True\n"
