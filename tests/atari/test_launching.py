@@ -1,6 +1,8 @@
 """Launching a compiled kernel again prepares only the arguments that have changed."""
 
+import gc
 import types
+import weakref
 from typing import NamedTuple
 
 import numba
@@ -73,6 +75,19 @@ def test_only_a_new_array_is_prepared(launched):
     other = np.ones(3, bool)  # as another library's array
     launcher(1, 1, 0, (2, Pair(first, other), third))
     assert len(prepared) == 4 and launches[-1][5] == other.ctypes.data
+
+
+def test_an_array_is_freed_although_it_was_launched(launched):
+    """Arrays of a subset of consoles are used in one launch, and may take most of a GPU's memory."""
+    launcher, prepared, _ = launched
+    first, second, third = device_array(np.int32), device_array(bool), device_array(np.uint8)
+    launcher(1, 1, 0, (1, Pair(first, second), third))
+    freed = weakref.ref(third)
+    del third
+    gc.collect()
+    assert freed() is None
+    launcher(1, 1, 0, (1, Pair(first, second), device_array(np.uint8)))
+    assert len(prepared) == 4
 
 
 @pytest.mark.parametrize("wrong", [device_array(np.int64), np.zeros((1, 1), np.int32).view(DeviceArray)])

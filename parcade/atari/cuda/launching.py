@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import numbers
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +21,8 @@ class Launcher:
     def __init__(self, kernel: Any) -> None:
         (self._overload,) = kernel.overloads.values()
         self._function = self._overload._codelibrary.get_cufunc().kernel
-        self._prepared: dict[int, tuple[Any, list]] = {}  # by position: the array, and its arguments
+        # By position: the array, which others may free, and its arguments.
+        self._prepared: dict[int, tuple[weakref.ref[Any], list]] = {}
         dispatcher = import_cuda("numba.cuda.dispatcher")
         self._launch, self._config = dispatcher.launch, dispatcher.LaunchConfig
         self._dtype_of = import_cuda("numba.cuda.np.numpy_support").as_dtype
@@ -36,16 +38,16 @@ class Launcher:
         self._launch(self._core_stream(stream), config, self._function, *words)
 
     def _words(self, place: int, kind: Any, array: Any) -> list[Any]:
-        """Return the kernel arguments of an array, which are kept until another array takes its place."""
+        """Return the kernel arguments of an array. They are kept until another array takes its place."""
         known = self._prepared.get(place)
-        if known is None or known[0] is not array:
+        if known is None or known[0]() is not array:
             cuda = import_cuda()
             own = array if hasattr(array, "copy_to_host") else cuda.as_cuda_array(array, sync=False)
             if own.dtype != self._dtype_of(kind.dtype) or own.ndim != kind.ndim:
                 raise TypeError(f"got an array of {own.dtype} {own.shape}; expected {kind}")
             words: list[Any] = []
             self._overload._prepare_args(kind, own, 0, [], words)
-            known = self._prepared[place] = array, words
+            known = self._prepared[place] = weakref.ref(array), words
         return known[1]
 
 
