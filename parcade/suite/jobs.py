@@ -17,7 +17,7 @@ from typing import Any
 
 from parcade.cluster.attached_process import AttachedProcess, CannotStart, end_all, wait_until_free
 from parcade.cluster.signals import StopRequest
-from parcade.envs.games import naming_flags
+from parcade.envs.games import is_atari, naming_flags
 from parcade.errors import UsageError
 from parcade.files.reading import fits
 from parcade.files.run_directory import complete_checkpoints, is_finished, read_json, read_result
@@ -51,9 +51,12 @@ def score_of(folder: Path, plan: Plan, cell: Cell) -> dict[str, Any] | None:
         raise UsageError(f"{path} lacks {min(missing)!r}; it is damaged, delete it to evaluate again")
     if not fits(evaluation["score_mean"], float):
         raise UsageError(f"{path}: score_mean is no number; it is damaged, delete it to evaluate again")
-    # The training may have been resumed since, with more frames.
-    is_newest = evaluation["trained_frames"] == result["frames"]
-    return {**result, "score": evaluation["score_mean"]} if is_newest else None
+    # The training may have been resumed since, with more frames, and --out may have written this file.
+    asked = {"trained_frames": result["frames"], "episodes": plan.rules.episodes}
+    if is_atari(cell.game):  # the evaluation of another task names no protocol
+        asked["protocol"] = plan.protocol
+    counts = all(evaluation.get(name, value) == value for name, value in asked.items())
+    return {**result, "score": evaluation["score_mean"]} if counts else None
 
 
 def _score_file(folder: Path, plan: Plan, cell: Cell) -> Path:

@@ -321,6 +321,26 @@ def test_an_evaluation_counts_only_for_the_policy_that_it_played(suite, tmp_path
         score_of(tmp_path, plan, cell)
 
 
+@pytest.mark.parametrize(
+    ("game", "changed"),
+    [("pong", {"episodes": 2}), ("pong", {"protocol": None}), ("tiny_catch", {"episodes": 2})],
+)
+def test_an_evaluation_of_fewer_episodes_or_by_other_rules_is_not_the_suites_score(game, changed, tmp_path):
+    """``parcade eval --episodes 2 --out`` can write the suite's file."""
+    plan, cell = Plan((game,), (0,), "ppo", "3k-frames", "null-op", ()), Cell(game, 0)
+    run = tmp_path / "runs" / cell.name
+    run.mkdir(parents=True)
+    result = dict.fromkeys(("score_mean", "commit")) | {"algorithm": "ppo", "finished_by": "total_frames"}
+    numbers = {"episodes": 7, "frames": 3000, "cpu_seconds": 1.0, "wall_seconds": 1.0, "machine": {}}
+    write_json(run / "result.json", result | numbers)
+    played = {"score_mean": 0.5, "trained_frames": 3000, "episodes": 30}
+    played["protocol"] = "null-op" if game == "pong" else None
+    write_json(run / "eval-null-op.json", played)
+    assert score_of(tmp_path, plan, cell)["score"] == 0.5
+    write_json(run / "eval-null-op.json", played | changed)
+    assert score_of(tmp_path, plan, cell) is None and next_command(tmp_path, plan, cell)[0] == "eval"
+
+
 def test_what_is_missing_has_the_command_that_a_shell_can_run(suite, tmp_path):
     shutil.copytree(suite / "runs", tmp_path / "runs", ignore=shutil.ignore_patterns("eval-*.json"))
     plan = Plan(("tiny_catch", "tiny_cue"), (0,), "ppo", "3k-frames", "null-op", ("--preset", "a b"))
