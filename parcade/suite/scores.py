@@ -99,12 +99,13 @@ def read_csv(path: Path, protocol: str, name: str) -> Scores:
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:  # Excel writes a mark at the start
-            rows = list(csv.DictReader(file))
+            reader = csv.DictReader(file)
+            rows = [(reader.line_num, row) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"--against {path} cannot be read ({reason}); expected a CSV file") from None
     scores = Scores(name, protocol)
-    for number, row in enumerate(rows, 2):
+    for number, row in rows:
         missing = [name for name in ("game", "score", "protocol") if not row.get(name)]
         if missing:
             raise UsageError(

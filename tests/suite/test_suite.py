@@ -140,8 +140,8 @@ def test_scores_of_others_import_no_module_and_a_mistake_names_its_line(tmp_path
     file.write_text("game,score,protocol\nno_such_module:My-v0,1,training\nPong,2,training\n")
     (other,) = read_others([str(file)], "training", "ppo")
     assert other.by_game == {"no_such_module:My-v0": [1.0], "pong": [2.0]}
-    file.write_text("game,score,protocol\npong,1,training\nponng,1,training\n")
-    with pytest.raises(UsageError, match=r"other.csv, line 3: unknown game 'ponng'; did you mean 'pong'"):
+    file.write_text("game,score,protocol\n\npong,1,training\n\nponng,1,training\n")
+    with pytest.raises(UsageError, match=r"other.csv, line 5: unknown game 'ponng'; did you mean 'pong'"):
         read_others([str(file)], "training", "ppo")
 
 
