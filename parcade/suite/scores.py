@@ -95,7 +95,7 @@ def read_csv(path: Path, protocol: str, name: str) -> Scores:
 
     ``name`` is their label in tables.
     Errors: UsageError for an unreadable file, a missing column, an unknown game, a score that is no number,
-    or another protocol than ``protocol``.
+    a row with a seed that repeats another one, or another protocol than ``protocol``.
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:  # Excel writes a mark at the start
@@ -105,6 +105,7 @@ def read_csv(path: Path, protocol: str, name: str) -> Scores:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"--against {path} cannot be read ({reason}); expected a CSV file") from None
     scores = Scores(name, protocol)
+    lines: dict[tuple[str, ...], int] = {}  # of the runs with a seed, by everything that a row says
     for number, row in rows:
         missing = [name for name in ("game", "score", "protocol") if not row.get(name)]
         if missing:
@@ -126,6 +127,13 @@ def read_csv(path: Path, protocol: str, name: str) -> Scores:
             game = _game_of(row["game"])
         except UsageError as error:
             raise UsageError(f"{path}, line {number}: {error}") from None
+        if row.get("seed"):
+            run = (game, *(str(value) for name, value in row.items() if name != "game"))
+            if run in lines:
+                raise UsageError(
+                    f"{path}, line {number} repeats line {lines[run]}; expected one row per run, remove one"
+                )
+            lines[run] = number
         scores.by_game.setdefault(game, []).append(score)
     if not rows:
         raise UsageError(f"{path} has no rows; expected columns game, score, protocol and one row per run")

@@ -145,6 +145,18 @@ def test_scores_of_others_import_no_module_and_a_mistake_names_its_line(tmp_path
         read_others([str(file)], "training", "ppo")
 
 
+def test_a_row_that_repeats_a_run_is_refused_but_equal_scores_are_not(tmp_path):
+    file = tmp_path / "other.csv"
+    file.write_text("game,score,protocol\npong,21,training\npong,21,training\n")
+    assert read_others([str(file)], "training", "ppo")[0].by_game == {"pong": [21.0, 21.0]}
+    rows = "pong,0,21,training\npong,1,21,training\nbreakout,0,21,training\n"
+    file.write_text(f"game,seed,score,protocol\n{rows}")
+    assert read_others([str(file)], "training", "ppo")[0].by_game["pong"] == [21.0, 21.0]
+    file.write_text(f"game,seed,score,protocol\n{rows}Pong,1,21,training\n")
+    with pytest.raises(UsageError, match=r"other.csv, line 5 repeats line 3; expected one row per run"):
+        read_others([str(file)], "training", "ppo")
+
+
 def test_scores_are_compared_from_all_runs_of_every_game():
     ours, theirs = Scores("ours", "training"), Scores("theirs", "training")
     ours.by_game = {"pong": [10.0] * 3, "tiny_catch": [100.0] * 3}
