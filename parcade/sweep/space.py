@@ -23,7 +23,7 @@ from parcade.ranges import types_of
 
 Value = bool | int | float | str | None
 DIGITS = 4
-"""Significant digits of a drawn real number, so that commands stay readable."""
+"""Significant digits of a drawn real number, so that commands stay readable. Narrow spans have more."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,14 @@ class Span:
 
     def readable(self, number: float) -> Value:
         """Return a number of the span with few digits."""
-        number = math.floor(number) if self.whole else float(f"{number:.{DIGITS}g}")
+        number = math.floor(number) if self.whole else float(f"{number:.{self._digits}g}")
         return min(max(number, self.low), self.high)
+
+    @property
+    def _digits(self) -> int:
+        """Significant digits that tell at least some 900 numbers of the span apart."""
+        largest = max(abs(self.low), abs(self.high))
+        return DIGITS + max(0, math.floor(math.log10(largest / (self.high - self.low))) - 1)
 
     def has(self, value: Any) -> bool:
         """Return whether a value of a file is one of the span."""

@@ -164,7 +164,8 @@ def _trials_table(folder: Path, plan: SweepPlan, ordered: list[Trial]) -> Table:
         rows.append([
             str(trial.number), trial.state, f"{trial.share:.0%}", _number(trial.value),
             _number(row["score_mean"]), _number(row["cpu_seconds"]),
-            "yes" if trial.number in cheapest else "", *(_number(trial.settings[name]) for name in plan.axes),
+            "yes" if trial.number in cheapest else "",
+            *(_setting(trial.settings[name]) for name in plan.axes),
         ])  # fmt: skip
     headers = ["trial", "state", "of budget", "objective", "score", "CPU s", "efficient", *plan.axes]
     return Table(headers, rows)
@@ -205,6 +206,11 @@ def _provenance(folder: Path, plan: SweepPlan, trials: list[Trial]) -> Text:
 
 def _settings(trial: Trial) -> str:
     return " ".join(f"{name}={value}" for name, value in trial.settings.items())
+
+
+def _setting(value: Any) -> str:
+    """Return a setting with all its digits, by which the trials of a narrow span differ."""
+    return "-" if value is None else str(value).removesuffix(".0")
 
 
 def _number(value: Any) -> str:

@@ -49,6 +49,16 @@ def test_both_ends_of_a_span_can_be_drawn(share):
     assert Span("hidden", 2, 64, log=True, whole=True).at(share) == ends.get(share, 11)
 
 
+@pytest.mark.parametrize(
+    "values", ["0.9..0.999", "0.99..0.9999", "0.9999..0.99999", "log:0.999..0.9999", "0.99999..1"]
+)
+def test_a_narrow_span_has_more_values_than_its_ends(values):
+    """With four digits, gamma=0.9999..0.99999 drew 0.9999 or 0.99999."""
+    space = parse_space((f"gamma={values}",), PPO)
+    drawn = {random_settings(space, seed=0, number=number)["gamma"] for number in range(200)}
+    assert len(drawn) > 150 and all(len(str(value)) <= 10 for value in drawn)
+
+
 @pytest.mark.parametrize("algorithm", ["dqn", "impala"])
 def test_the_parts_of_a_topology_are_settings_of_algorithms_that_have_them(algorithm):
     names = settings_of(parse_training(["tiny_catch", "--algorithm", algorithm]))

@@ -160,6 +160,16 @@ def test_the_report_separates_searched_and_confirmed_seeds_and_names_failures(fo
     assert ((folder / "report.md").read_text(), (folder / "trials.csv").read_text()) == before
 
 
+def test_the_table_of_trials_tells_settings_of_a_narrow_span_apart(tmp_path, capsys):
+    make_folders("sweep", tmp_path, FOLDERS)
+    open_sweep(tmp_path, dataclasses.replace(PLAN, space=("gamma=0.9999..0.99999",)))
+    for number, gamma in enumerate((0.9999123, 0.9999456)):
+        write_trial(tmp_path, "trials", dataclasses.replace(trial(number), settings={"gamma": gamma}))
+    assert main(["sweep", "--report-only", str(tmp_path)]) == 0
+    table = capsys.readouterr().out.partition("Trials of the search")[2]
+    assert "  0.9999123\n" in table and "  0.9999456\n" in table
+
+
 def test_importance_compares_trials_after_the_same_part_of_the_budget(folder):
     found, check = importances_of(PLAN, read_trials(folder, "trials"))
     assert check == 1  # as far as the stopped trial got
