@@ -51,6 +51,15 @@ def _split_id(name: str) -> tuple[str, str]:
     return (match["title"], match["space"] + match["kind"]) if match else (name, "")
 
 
+def _has_other_rules(env_id: str) -> bool:
+    """Whether a Gymnasium id is one of an Atari game that ``canonical_game`` refuses."""
+    title, form = _split_id(env_id)
+    is_refused = form in _RANDOM_SKIPS or (
+        form.startswith(("ALE/", "NoFrameskip")) and form not in _ATARI_IDS
+    )
+    return is_refused and _key(title) in map(_key, game_names())
+
+
 def canonical_game(name: str) -> str:
     """Return the canonical name of a game: ale-py's snake_case name, a built-in task, or a Gymnasium id.
 
@@ -87,7 +96,8 @@ def canonical_game(name: str) -> str:
         load_plugins()  # a package may register its environments there
     if name in gymnasium.registry:
         return name
-    error = unknown_name("game", name, [*game_names(), *gymnasium.registry, *TINY_TASKS])
+    ids = [each for each in gymnasium.registry if not _has_other_rules(each)]
+    error = unknown_name("game", name, [*game_names(), *ids, *TINY_TASKS])
     if re.search(r"-v\d+$", name):
         mark = "" if str(error).endswith("?") else "."
         error.args = (f"{error}{mark} Name an environment of your own with its module: MODULE:{name}",)

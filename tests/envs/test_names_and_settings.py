@@ -133,6 +133,13 @@ def test_an_unknown_game_is_refused_with_the_nearest_name():
         canonical_game("brakeout")
 
 
+def test_the_nearest_name_is_not_one_that_is_refused_too():
+    """ale-py registers ``MontezumaRevenge-v4``, which skips frames at random."""
+    for name, nearest in (("Montezuma's Revenge", "montezuma_revenge"), ("James Bond 007", "jamesbond")):
+        with pytest.raises(UsageError, match=f"did you mean '{nearest}'"):
+            canonical_game(name)
+
+
 def test_the_presets_are_those_of_the_papers():
     dqn, machado = ENV_PRESETS["dqn_2015"], ENV_PRESETS["machado_2018"]
     assert (dqn.sticky_actions, dqn.noop_max, dqn.full_action_set, dqn.frame_skip) == (0.0, 30, False, 4)
