@@ -50,7 +50,7 @@ def _group(agent: Agent, num_envs: int, seed: int, epsilon: float | None, **env:
     group.start(agent.policy)
     if epsilon is None or agent.policy.head != "q":
         epsilon = float(agent.policy.epsilon)
-    group.epsilon = torch.full((num_envs,), epsilon)
+    group.epsilon = torch.full((num_envs,), float(epsilon))
     return group
 
 
@@ -82,7 +82,7 @@ def evaluate(
     share = np.full(num_envs, episodes // num_envs)
     share[: episodes % num_envs] += 1
     group = _group(agent, num_envs, seed, epsilon, **env)
-    epsilon = float(group.epsilon[0])
+    epsilon = float(str(group.epsilon[0].numpy()))  # 0.05, not 0.0500000007 as of a float32
     finished: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
     try:
         while any(len(games) < wanted for games, wanted in zip(finished, share, strict=True)):
@@ -101,7 +101,7 @@ def evaluate(
         "game": agent.config.game,
         "episodes": episodes,
         "seed": seed,
-        "greedy": greedy or agent.acts_greedily,
+        "greedy": bool(greedy or agent.acts_greedily),
         "epsilon": 0.0 if greedy else epsilon,
         "trained_frames": agent.frames,
         "score_mean": float(scores.mean()),

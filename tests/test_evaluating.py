@@ -223,7 +223,7 @@ def test_a_q_agent_explores_as_the_protocol_says_and_else_as_at_the_end_of_its_t
     for protocol, epsilon in (("null-op", 0.05), ("null-op-30min", 0.4), ("", 0.4)):
         words = ["eval", str(q_run), "--episodes", "2", "--json", "--protocol", protocol]
         assert main(words) == 0
-        assert json.loads(capsys.readouterr().out)["epsilon"] == pytest.approx(epsilon)
+        assert json.loads(capsys.readouterr().out)["epsilon"] == epsilon
     assert main(["eval", str(q_run), "--episodes", "2", "--json", "--protocol", "null-op"]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["protocol"] is None
@@ -238,6 +238,7 @@ def test_a_q_agent_explores_as_the_protocol_says_and_else_as_at_the_end_of_its_t
         for each in ({"greedy": True}, {"epsilon": 0.0}, {"epsilon": 1.0})
     )
     assert greedy == never != always
+    assert json.dumps(evaluate(agent, 1, greedy=np.True_, epsilon=np.float32(0.1)))
     sampling = parcade.load(pong_run)  # of a policy gradient: it has no epsilon
     assert evaluate(sampling, 1, epsilon=0.05)["epsilon"] == 0.0
 
