@@ -49,10 +49,9 @@ def sweep_page(
 
 
 def _summary(plan: SweepPlan, trials: list[Trial]) -> str:
-    states = {
-        state: sum(trial.state == state for trial in trials) for state in ("finished", "stopped", "failed")
-    }
-    counts = ", ".join(f"{count} {state}" for state, count in states.items() if count) or "none over"
+    names = {"finished": "finished", "stopped": "stopped", "failed": "failed", "started": "not over"}
+    states = {name: sum(trial.state == state for trial in trials) for state, name in names.items()}
+    counts = ", ".join(f"{count} {state}" for state, count in states.items() if count) or "none started"
     goal = "highest" if plan.goal.mode == "max" else "lowest"
     return (
         f"{len(trials)} of {plan.trials} trials: {counts}. Objective: {plan.goal.label}, the {goal} is best, "

@@ -160,6 +160,13 @@ def test_the_report_separates_searched_and_confirmed_seeds_and_names_failures(fo
     assert ((folder / "report.md").read_text(), (folder / "trials.csv").read_text()) == before
 
 
+def test_the_summary_counts_trials_that_are_not_over(folder, capsys):
+    """It said "8 of 8 trials: 5 finished, 1 stopped, 1 failed" of a sweep to be continued."""
+    write_trial(folder, "trials", trial(3, state="started", checks=0, rate=1e-4 * 2**3))
+    assert main(["sweep", "--report-only", str(folder)]) == 1
+    assert "8 of 8 trials: 5 finished, 1 stopped, 1 failed, 1 not over." in capsys.readouterr().out
+
+
 def test_the_table_of_trials_tells_settings_of_a_narrow_span_apart(tmp_path, capsys):
     make_folders("sweep", tmp_path, FOLDERS)
     open_sweep(tmp_path, dataclasses.replace(PLAN, space=("gamma=0.9999..0.99999",)))
