@@ -74,21 +74,20 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
     flush_to_disk(path.parent)
 
 
-def read_json(path: Path, kind: str = "run") -> dict[str, Any]:
-    """Read a JSON object of a run, or a directory of another ``kind``.
+def read_json(path: Path, kind: str = "run", *, advice: str = "") -> dict[str, Any]:
+    """Read a JSON object of a run, or a directory of another ``kind``; ``advice`` is what to do if damaged.
 
     Errors: UsageError when the file is missing or holds no JSON object.
     """
+    damaged = "it is damaged or not written by parcade" + (f", {advice}" if advice else "")
     try:
         data = json.loads(path.read_text())
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist; expected the directory of a parcade {kind}") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(
-            f"{path} cannot be read as JSON ({error}); it is damaged or not written by parcade"
-        ) from None
+        raise UsageError(f"{path} cannot be read as JSON ({error}); {damaged}") from None
     if not isinstance(data, dict):
-        raise UsageError(f"{path} holds no JSON object; it is damaged or not written by parcade")
+        raise UsageError(f"{path} holds no JSON object; {damaged}")
     return data
 
 
@@ -109,7 +108,7 @@ def read_result(run: Path, *, needs_all: bool = True) -> dict[str, Any]:
     Errors: UsageError when it is missing or damaged.
     """
     path = run / "result.json"
-    result = read_json(path)
+    result = read_json(path, advice="delete it to finish the run again")
     missing = [name for name in RESULT_FIELDS if name not in result]
     if missing and needs_all:
         raise UsageError(f"{path} lacks {missing[0]!r}; it is damaged, delete it to finish the run again")
@@ -324,5 +323,6 @@ def newest_checkpoint(run: Path, *, check_files: bool = True) -> tuple[Path, dic
             "if it is training, or start a new run with another --run-dir"
         )
     raise UsageError(
-        f"{run} has no usable checkpoint ({'; '.join(refused)}); start a new run with another --run-dir"
+        f"{run} has no usable checkpoint ({'; '.join(refused)}); start a new run with another --run-dir; "
+        f"if it is part of a suite or sweep, delete {run}, and the same command trains it again"
     )

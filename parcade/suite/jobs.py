@@ -46,7 +46,7 @@ def score_of(folder: Path, plan: Plan, cell: Cell) -> dict[str, Any] | None:
     path = _score_file(folder, plan, cell)
     if not path.exists():
         return None
-    evaluation = read_json(path)
+    evaluation = read_json(path, advice="delete it to evaluate again")
     if missing := {"score_mean", "trained_frames"} - evaluation.keys():
         raise UsageError(f"{path} lacks {min(missing)!r}; it is damaged, delete it to evaluate again")
     if not fits(evaluation["score_mean"], float):

@@ -64,7 +64,7 @@ def read_trials(folder: Path, stage: Stage, space: Space | None = None) -> list[
 
 
 def _trial_of(path: Path, space: Space | None) -> Trial:
-    data = read_json(path)
+    data = read_json(path, advice="delete it to train this trial again")
     try:
         trial = Trial(**data)
         valid = fits(trial.number, int) and isinstance(trial.settings, dict)

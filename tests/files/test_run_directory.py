@@ -213,7 +213,7 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_it_used(run,
 def test_a_run_without_a_usable_checkpoint_says_why(run):
     for frames in (200, 300):
         truncate(rd.checkpoint_directory(run, frames))
-    with pytest.raises(UsageError, match="no usable checkpoint .*truncated"):
+    with pytest.raises(UsageError, match="no usable checkpoint .*truncated.* of a suite or sweep, delete "):
         rd.newest_checkpoint(run)
 
 

@@ -252,6 +252,19 @@ def test_a_report_of_damaged_files_is_one_line(suite, tmp_path, file, name, valu
     assert message in error and error.count("\n") == 1
 
 
+def test_what_to_do_about_an_incomplete_file_is_said(suite, tmp_path, capsys):
+    shutil.copytree(suite, tmp_path / "copy")
+    run = tmp_path / "copy" / "runs" / "tiny_catch-s0"
+    (run / "result.json").write_text("{")
+    assert main(["suite", "--report-only", "--dir", str(tmp_path / "copy")]) == 2
+    assert "parcade, delete it to finish the run again\n" in capsys.readouterr().err
+    shutil.copy(suite / "runs" / "tiny_catch-s0" / "result.json", run)
+    (run / "eval-null-op.json").write_text("{")
+    plan = Plan(("tiny_catch",), (0,), "ppo", "3k-frames", "null-op", tuple(SMALL))
+    with pytest.raises(UsageError, match="parcade, delete it to evaluate again$"):
+        score_of(tmp_path / "copy", plan, Cell("tiny_catch", 0))
+
+
 @pytest.mark.parametrize("games", [..., 3, []])
 def test_a_damaged_suite_is_not_continued(suite, tmp_path, games, capsys):
     data = {**read_json(suite / "suite.json"), "games": games}

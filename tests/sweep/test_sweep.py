@@ -191,6 +191,9 @@ def test_a_damaged_file_of_a_trial_gets_one_line(folder):
     (folder / "trials" / "0002.json").write_text('{"number": 2}')
     with pytest.raises(UsageError, match="0002.json is no trial of parcade sweep; delete it"):
         read_trials(folder, "trials")
+    (folder / "trials" / "0002.json").write_text('{"number": ')
+    with pytest.raises(UsageError, match="parcade, delete it to train this trial again$"):
+        read_trials(folder, "trials")
 
 
 @pytest.mark.parametrize(
