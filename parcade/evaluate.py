@@ -166,16 +166,17 @@ def played_frames(
         shown.close()
 
 
-def record_video(agent: Agent, path: Path, *, games: int = 1, **play: Any) -> list[float]:
+def record_video(agent: Agent, path: str | Path, *, games: int = 1, **play: Any) -> list[float]:
     """Record complete episodes as an MP4 file and return their scores.
 
     ``play``: how the agent plays, as for ``played_frames``. The video is H.264 at twice the console's
     resolution and plays in real time.
-    Errors: UsageError when the file cannot be written.
+    Errors: UsageError when the file cannot be written, or games is below 1.
     """
     import imageio_ffmpeg
 
-    check_video(agent, path)
+    games = whole("games", games, 1)
+    check_video(agent, Path(path))
     scale = 2
     writer = imageio_ffmpeg.write_frames(
         str(path),
@@ -208,8 +209,9 @@ def record_video(agent: Agent, path: Path, *, games: int = 1, **play: Any) -> li
 def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) -> None:
     """Show episodes in the terminal in real time, two pixels per character.
 
-    Errors: UsageError without a terminal.
+    Errors: UsageError without a terminal, or when games is below 1.
     """
+    games = whole("games", games, 1)
     if not sys.stdout.isatty():
         raise UsageError("watch needs a terminal; use: parcade eval DIR --video out.mp4")
     require_screen(agent)

@@ -205,6 +205,16 @@ def test_watch_without_a_terminal_names_the_video(pong_run, capsys):
     assert f"needs a terminal; use: parcade eval {pong_run} --video" in capsys.readouterr().err
 
 
+def test_a_video_of_no_game_is_refused(pong_run, tmp_path):
+    from parcade.evaluate import record_video, watch
+
+    with pytest.raises(parcade.UsageError, match="games=0"):
+        record_video(parcade.load(pong_run), str(tmp_path / "out.mp4"), games=0)
+    with pytest.raises(parcade.UsageError, match="games=0"):
+        watch(parcade.load(pong_run), games=0)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.fixture(scope="module")
 def q_run(tmp_path_factory):
     """A run of DQN in bfloat16 that has barely learned and still explores often."""
