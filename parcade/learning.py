@@ -87,6 +87,18 @@ def _all_settings() -> list[Field]:
     return [each for config in (*configs, *algorithms) for each in fields(config)]
 
 
+def _check_true_or_false(name: str, value: Any, types: set[Any]) -> None:
+    """Check that a setting of these types gets True or False if it is a bool, and otherwise neither.
+
+    The parser of flags would refuse it too, but without its name. Errors: UsageError.
+    """
+    is_bool = isinstance(value, bool | np.bool_)
+    if types and types <= {bool, "bool"} and not is_bool:
+        raise UsageError(f"{name}={value!r}: expected True or False")
+    if is_bool and types and not any("bool" in str(kind) for kind in types):
+        raise UsageError(f"{name}={value}: expected a value of another kind than True or False")
+
+
 def _flags(settings: dict[str, Any]) -> list[str]:
     """Return settings by name as the flags of ``parcade train``."""
     words: list[str] = []
@@ -98,6 +110,7 @@ def _flags(settings: dict[str, Any]) -> list[str]:
         # None stands for the default, except of a setting that can be None. Parsing refuses unknown names.
         if value is None and name.replace("-", "_") in have_default - may_be_none:
             continue
+        _check_true_or_false(name, value, {each.type for each in known if each.name == name})
         if isinstance(value, bool | np.bool_):
             words.append(f"--{flag}" if value else f"--no-{flag}")
         elif isinstance(value, (list, tuple)):
