@@ -9,7 +9,7 @@ BAD = {
     "an unknown command": (["trian"], "unknown command 'trian'; did you mean 'train'?"),
     "an id of a module that is not named": (
         ["train", "Foo-v0"],
-        "? Name an environment of your own with its module: MODULE:Foo-v0",
+        "did you mean 'Acrobot-v1'? Name an environment of your own with its module: MODULE:Foo-v0",
     ),
     "an unknown game": (["train", "pongg"], "unknown game 'pongg'; did you mean 'pong'?"),
     "an unknown algorithm": (

@@ -52,7 +52,7 @@ def _split_id(name: str) -> tuple[str, str]:
 
 
 def _has_other_rules(env_id: str) -> bool:
-    """Whether a Gymnasium id is one of an Atari game that ``canonical_game`` refuses."""
+    """Return whether a Gymnasium id is one of an Atari game that ``canonical_game`` refuses."""
     title, form = _split_id(env_id)
     is_refused = form in _RANDOM_SKIPS or (
         form.startswith(("ALE/", "NoFrameskip")) and form not in _ATARI_IDS

@@ -94,7 +94,8 @@ def open_page(browser, address):
 
     yield open_at
     for page in pages:
-        page.unroute_all(behavior="wait")  # one at work when its page closes would fail the next test
+        # A request's handler that is at work when its page closes would fail the next test.
+        page.unroute_all(behavior="wait")
         page.close()
     assert problems == []
 

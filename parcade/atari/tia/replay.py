@@ -1,8 +1,8 @@
 """The replay of the TIA's log: registers, collisions and pixels up to a clock.
 
-Before a write takes effect, the beam is moved there: the pixels up to it are drawn and checked for collisions
-(`lines.py`). If nothing is drawn and no pair of objects can set a latch, a write only changes registers, and
-its line is not processed.
+Before a write takes effect, the pixels up to the beam's place at that clock are drawn and checked for
+collisions (`lines.py`). If nothing is drawn and no pair of objects can set a latch, a write only changes
+registers, and its line is not processed.
 
 As in ale-py's core, registers take effect a few clocks after the write (`WRITE_DELAY`); nothing outside the
 visible area is simulated, including collisions; and if drawing stops exactly at the end of a line, the
