@@ -26,7 +26,7 @@ from parcade.errors import UsageError
 from parcade.machine.facts import commit, cores_at_once, machine
 from parcade.machine.threads import check_threads
 from parcade.machine.timing import process_cpu_seconds
-from parcade.model.actions import BoxActions, actions_of
+from parcade.model.actions import actions_of
 
 # Steps per call of a stage on a GPU, which synchronises once per call.
 FRAMES_PER_TURN = 32
@@ -219,13 +219,8 @@ def _observing(flags: BenchFlags, num_envs: int) -> Stage:
     env.reset(seed=0)
     kind = actions_of(env.single_action_space)
 
-    def draw() -> np.ndarray:
-        if isinstance(kind, BoxActions):
-            return kind.for_env(generator.standard_normal((num_envs, kind.count)))
-        return generator.integers(0, kind.count, num_envs)
-
     def turn() -> tuple[int, int]:
-        return int(env.step(draw())[4]["frames"].sum()), num_envs
+        return int(env.step(kind.random(generator, num_envs))[4]["frames"].sum()), num_envs
 
     def turn_on_device() -> tuple[int, int]:
         """Play several steps, then read one number, which waits for all of them."""
@@ -233,7 +228,7 @@ def _observing(flags: BenchFlags, num_envs: int) -> Stage:
 
         frames = 0
         for _ in range(STEPS_PER_TURN):
-            actions = torch.from_numpy(draw()).to(env.device)
+            actions = torch.from_numpy(kind.random(generator, num_envs)).to(env.device)
             frames = frames + env.step(actions)[4]["frames"].sum()
         return int(frames), STEPS_PER_TURN * num_envs
 

@@ -56,6 +56,7 @@ class ES(Algorithm):
 
     source_kind: ClassVar[str] = "population"
     head: ClassVar[str] = "actor_critic"
+    continuous: ClassVar[bool] = True
     acts_greedily: ClassVar[bool] = True
 
     def optimizer(self) -> OptimizerFactory:

@@ -23,6 +23,7 @@ from parcade.exchange.choice import exchange_of_ranks
 from parcade.machine.devices import make_repeatable, torch_device
 from parcade.machine.heap import keep_freed_memory
 from parcade.machine.timing import Timer
+from parcade.model.actions import actions_of
 from parcade.model.compiled import compile_network
 from parcade.model.policy import Policy
 from parcade.model.precision import Precision
@@ -98,12 +99,12 @@ def _weights_of(agent: str, policy: Policy) -> dict[str, torch.Tensor]:
 def _reference_batch(config: TrainConfig) -> torch.Tensor:
     """Return observations ``[T, B, ...]`` of random play, the same in every process of a run."""
     console_seeds, _ = env_seeds(config.run.seed, REFERENCE_ENV, REFERENCE_ENVS)
-    random = np.random.default_rng([config.run.seed, REFERENCE_ENV])
+    generator = np.random.default_rng([config.run.seed, REFERENCE_ENV])
     env = make_vec(config.game, REFERENCE_ENVS, config.run.backend, settings=config.env)
+    actions = actions_of(env.single_action_space)
     observations = [env.reset(seed=console_seeds)[0].copy()]
     for _ in range(REFERENCE_STEPS - 1):
-        actions = random.integers(0, int(env.single_action_space.n), REFERENCE_ENVS)
-        observations.append(env.step(actions)[0].copy())
+        observations.append(env.step(actions.random(generator, REFERENCE_ENVS))[0].copy())
     env.close()
     return torch.from_numpy(np.stack(observations))
 

@@ -53,6 +53,10 @@ class DiscreteActions:
         """Return actions ``[n]`` in the form the environments take."""
         return actions
 
+    def random(self, generator: np.random.Generator, n: int) -> np.ndarray:
+        """Return actions ``[n]`` for environments, each alternative as likely as another."""
+        return generator.integers(0, self.count, n)
+
 
 class BoxActions:
     """D real numbers from a Gaussian with a diagonal covariance; only the environment sees them clipped.
@@ -91,6 +95,10 @@ class BoxActions:
         """Return actions ``[n, D]`` clipped to the space, ``[n, *space.shape]`` in its dtype."""
         shaped = actions.reshape(-1, *self.space.shape)
         return np.clip(shaped, self.space.low, self.space.high).astype(self.space.dtype, copy=False)
+
+    def random(self, generator: np.random.Generator, n: int) -> np.ndarray:
+        """Return actions ``[n, *space.shape]`` for environments, drawn as by a new policy and clipped."""
+        return self.for_env(generator.standard_normal((n, self.count)))
 
 
 Actions = DiscreteActions | BoxActions

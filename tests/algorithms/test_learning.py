@@ -98,6 +98,13 @@ SOLVES_AIM = {
     "a3c": AIMING,
     "impala": {**AIMING, "unroll_length": 16},
     "ga3c": AIMING,
+    "es": {
+        "num_envs": 1,
+        "learning_rate": 5e-2,
+        "weight_decay": 1e-3,
+        "games_per_member": 2,
+        "network": NetworkConfig(network="mlp", hidden=16),
+    },
 }
 SOLVED = 0.9
 SMALL = NetworkConfig(network="mlp", hidden=16)
