@@ -73,9 +73,11 @@ def evaluate(
     Every environment plays a fixed number of episodes, so that short episodes are not over-represented. The
     result holds the scores ``[episodes]``, ordered by environment, then episode; their mean, median, standard
     deviation (of exactly these scores), minimum and maximum; and the mean number of steps.
-    Errors: UsageError when episodes is below 1, seed below 0 or epsilon no probability.
+    Errors: UsageError when episodes is below 1, seed below 0, greedy no bool or epsilon no probability.
     """
     episodes, seed = whole("episodes", episodes, 1), whole("seed", seed, 0)
+    if not isinstance(greedy, bool | np.bool_):
+        raise UsageError(f"greedy={greedy!r}: expected True or False")
     if epsilon is not None and not (isinstance(epsilon, Real) and 0 <= epsilon <= 1):
         raise UsageError(f"epsilon={epsilon!r} is not in [0, 1]; it is a probability, e.g. 0.05")
     num_envs = min(episodes, MAX_ENVS)

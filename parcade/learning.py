@@ -111,6 +111,8 @@ def _flags(settings: dict[str, Any]) -> list[str]:
         if value is None and name.replace("-", "_") in have_default - may_be_none:
             continue
         _check_true_or_false(name, value, {each.type for each in known if each.name == name})
+        if isinstance(value, bytes | bytearray | dict | set):
+            raise UsageError(f"{name}={value!r}: expected text, a number, True or False, or a list of these")
         if isinstance(value, bool | np.bool_):
             words.append(f"--{flag}" if value else f"--no-{flag}")
         elif isinstance(value, (list, tuple)):

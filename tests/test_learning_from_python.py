@@ -149,6 +149,7 @@ def test_ctrl_c_ends_the_run_and_learn_returns(tmp_path):
         ({"clip_rewards": 0}, "^clip_rewards=0: expected True or False$"),
         ({"clip_rewards": "yes"}, "^clip_rewards='yes': expected True or False$"),
         ({"num_envs": True}, "^num_envs=True: expected a value of another kind"),
+        ({"run_dir": b"x"}, "^run_dir=b'x': expected text, a number, True or False, or a list of these$"),
         ({"preset": False}, "^preset=False: expected a value of another kind"),
         ({"engine": "mpi"}, "engine mpi starts its ranks from the command line"),
         ({"num_envs": 7, "overlap": True}, "num_envs=7 is not divisible by"),

@@ -108,6 +108,17 @@ class Doubled(torch.nn.Module):
         return self.dense(x.flatten(1)).tanh()
 
 
+class Counting(Doubled):
+    """A toy network with a buffer in a format that NumPy lacks."""
+
+    def __init__(self, observation_shape, config):
+        super().__init__(observation_shape, config)
+        self.register_buffer("scale", torch.tensor(1.0078125, dtype=torch.bfloat16))
+
+    def forward(self, x):
+        return super().forward(x) * self.scale.float()
+
+
 @pytest.fixture
 def tables():
     """The tables, restored after the test."""
@@ -175,6 +186,19 @@ def test_a_registered_network_trains_on_images_is_saved_and_plays(tables, tmp_pa
     del NETWORKS["doubled"]
     with pytest.raises(UsageError, match="unknown network 'doubled'; expected one of auto, small_cnn"):
         parcade.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("algorithm", ["a3c", "impala", "ga3c"])
+def test_actors_get_buffers_of_a_registered_network_in_any_format(tables, tmp_path, algorithm):
+    parcade.register_network("counting", Counting)
+    flags = ["--algorithm", algorithm, "--engine", "serial", "--network", "counting", "--hidden", "5"]
+    run = ["--run-dir", str(tmp_path / "run"), "--threads-per-rank", "1", "--total-frames"]
+    assert main(["train", "tiny_catch", *flags, *run, "1500"]) == 0
+    frames = read_json(tmp_path / "run" / "result.json")["frames"]
+    assert main(["train", "--resume", str(tmp_path / "run"), "--total-frames", "3000"]) == 0
+    assert read_json(tmp_path / "run" / "result.json")["frames"] > frames
+    scale = parcade.load(tmp_path / "run").policy.torso.scale
+    assert scale.dtype == torch.bfloat16 and scale.item() == 1.0078125
 
 
 def test_a_network_without_its_width_is_refused(tables):

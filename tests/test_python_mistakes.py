@@ -110,6 +110,7 @@ def test_seeds_of_an_agent_are_checked(agent, seed, says):
         ({"episodes": True}, "episodes=True is not an integer"),
         ({"episodes": 1, "seed": -1}, "seed=-1 is below 0; use 0 or more"),
         ({"episodes": 1, "epsilon": 3.0}, r"epsilon=3.0 is not in \[0, 1\]"),
+        ({"episodes": 1, "greedy": "no"}, "greedy='no': expected True or False"),
         ({"episodes": 1, "epsilon": "x"}, r"epsilon='x' is not in \[0, 1\]"),
     ],
 )

@@ -77,6 +77,15 @@ def contiguous_copy(tensor: Tensor) -> Tensor:
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
+def array_of(tensor: Tensor) -> np.ndarray:
+    """Return a tensor as an array: a view on the CPU, except of bfloat16, which becomes float32 without loss.
+
+    NumPy has no bfloat16.
+    """
+    plain = tensor.detach().cpu()
+    return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
+
+
 def tensors_of(arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
     """Return copies of arrays, which may be read-only, as tensors."""
     return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
@@ -85,8 +94,8 @@ def tensors_of(arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
 def weights_of(policy: nn.Module) -> dict[str, np.ndarray]:
     """Return a policy's weights for an actor: parameters as one array ``data`` ``[P]``; buffers by name."""
     flat = torch.cat([p.detach().reshape(-1) for p in policy.parameters()])
-    buffers = {f"buffer.{name}": buffer.cpu().numpy().copy() for name, buffer in policy.named_buffers()}
-    return {"data": flat.cpu().numpy(), **buffers}
+    buffers = {f"buffer.{name}": array_of(buffer).copy() for name, buffer in policy.named_buffers()}
+    return {"data": array_of(flat), **buffers}
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ from parcade.experience.rollout import play_rollout
 from parcade.files.state import behind, part_of
 from parcade.machine.threads import set_part_threads
 from parcade.machine.timing import Timer, process_note
-from parcade.model.parameters import load_weights, tensors_of
+from parcade.model.parameters import array_of, load_weights, tensors_of
 from parcade.model.policy import Acted
 from parcade.topology.lives import PlayCounter, Restartable, needs_life
 
@@ -114,7 +114,7 @@ class Actor(Restartable):
         """Return the state of the current episodes and the weights that play them."""
         state = behind("group.", {name: np.asarray(value) for name, value in self.group.get_state().items()})
         state |= {
-            f"policy.{name}": tensor.numpy().copy() for name, tensor in self.policy.state_dict().items()
+            f"policy.{name}": array_of(tensor).copy() for name, tensor in self.policy.state_dict().items()
         }
         state["counted"] = self.counter.get_state()
         if self._unroll is not None:

@@ -15,7 +15,7 @@ from parcade.config import TrainConfig, check_structure, structure
 from parcade.files import run_directory
 from parcade.files.rank_file import read_rank_file, write_rank_file
 from parcade.files.state import behind, part_of
-from parcade.model.parameters import check_finite, load_weights, state_tensors
+from parcade.model.parameters import array_of, check_finite, load_weights, state_tensors
 from parcade.report.progress import Progress
 from parcade.topology.driver import Driver
 from parcade.topology.engine import PartLost
@@ -95,7 +95,7 @@ class TopologyCheckpointer:
         check_structure(directory, state, self.config)
         if state.get("exact"):
             warn_of_changes(state["conditions"], conditions(1), self.say)
-        arrays = {name: tensor.numpy() for name, tensor in read_rank_file(directory, 0).items()}
+        arrays = {name: array_of(tensor) for name, tensor in read_rank_file(directory, 0).items()}
         driver, plan = self.driver, state["plan"]
         self.progress.set_state(state["progress"])
         driver.lives = dict(plan["lives"])

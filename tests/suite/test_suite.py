@@ -143,6 +143,9 @@ def test_scores_of_others_import_no_module_and_a_mistake_names_its_line(tmp_path
     file.write_text("game,score,protocol\n\npong,1,training\n\nponng,1,training\n")
     with pytest.raises(UsageError, match=r"other.csv, line 5: unknown game 'ponng'; did you mean 'pong'"):
         read_others([str(file)], "training", "ppo")
+    file.write_text("game,score,protocol\npong,1_0,training\n")
+    with pytest.raises(UsageError, match=r"other.csv, line 2: score '1_0' is not a number"):
+        read_others([str(file)], "training", "ppo")
 
 
 def test_a_row_that_repeats_a_run_is_refused_but_equal_scores_are_not(tmp_path):
