@@ -1,0 +1,30 @@
+"""A finished suite that all tests of this folder may read."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from tiny_suite import SMALL, arguments
+
+from parcade.cli import main
+
+
+@pytest.fixture(scope="session")
+def suite(tmp_path_factory):
+    """The directory of a finished suite that was killed once on its way."""
+    folder = tmp_path_factory.mktemp("suite")
+    command = [*arguments(folder, "--budget", "3k-frames"), "--", *SMALL, "--checkpoint-seconds", "0.1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "parcade", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    runs = folder / "runs"
+    deadline = time.monotonic() + 120
+    while not list(runs.glob("*/metrics.jsonl")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 130 and "the same command continues the suite" in out
+    assert main(command) == 0
+    return folder
