@@ -64,3 +64,30 @@ def play_steps(game: str, num_steps: int, seed: int, n: int = 2, **settings) -> 
             assert np.array_equal(want.final_observations[ended], got.final_observations[ended])
         episodes += int(ended.sum())
     return episodes
+
+
+def both_after(
+    game: str, num_steps: int, n: int, **settings
+) -> tuple[VectorConsoles, DeviceConsoles, set[int]]:
+    """Return both engines after ``num_steps`` equal steps, and the places of the frames' second images."""
+    expected, consoles = (
+        VectorConsoles(game, n, **settings),
+        DeviceConsoles(game, n, HostThreads(3), **settings),
+    )
+    assert np.array_equal(expected.reset(seed=4)[0], consoles.reset(seed=4)[0])
+    player = np.random.default_rng(5)
+    places = set()
+    for step in range(num_steps):
+        actions = player.integers(0, len(consoles.action_set), n)
+        want, got = expected.step(actions), consoles.step(actions)
+        assert np.array_equal(want.observations, got.observations), (game, step)
+        ended = want.terminated | want.truncated
+        if ended.any():
+            assert np.array_equal(want.final_observations[ended], got.final_observations[ended]), (game, step)
+        places |= set(consoles.seen.second.tolist())
+    return expected, consoles, places
+
+
+def state_of(consoles: VectorConsoles) -> dict[str, np.ndarray]:
+    state = {f"console.{name}": array for name, array in consoles.arrays.items()}
+    return state | {name: getattr(consoles, name) for name in ("observations", "captured", "elapsed")}
