@@ -182,14 +182,14 @@ def test_a_race_is_scored_saved_exported_and_resumed_and_a_second_page_only_watc
         page.keyboard.press("Enter")  # the focus is on a button, which takes Enter
         page.locator(".race").focus()
         page.keyboard.press("Enter")
-        page.get_by_text("Press a key to start.").wait_for()
+        page.get_by_text("Press Start or a key.").wait_for()
         page.get_by_text("episode 2 · seed 1").wait_for()
         page.close()
         watcher.get_by_role("button", name="Play here").click()
-        watcher.get_by_text("Press a key to start.").wait_for()
+        watcher.get_by_text("Press Start or a key.").wait_for()
     with race(browser, tmp_path, frames_per_second=600) as (_, open_page):
         page = open_page()
-        page.get_by_text("Press a key to start.").wait_for()
+        page.get_by_text("Press Start or a key.").wait_for()
         page.get_by_text("episode 2 · seed 1").wait_for()
         page.locator(".legend", has_text="anna, score per episode").wait_for()
 

@@ -126,7 +126,7 @@ export class RacePage {
     const { plays, is_free: isFree } = this.role;
     const text = { waiting: "Start", playing: "Pause", paused: "Continue", over: "Next episode" }[state];
     const said = {
-      waiting: "Press a key to start.", playing: "", paused: "Paused.",
+      waiting: "Press Start or a key.", playing: "", paused: "Paused.",
       over: rivalPlays ? "Episode over; the agent plays on." : "Episode over.",
     }[state];
     const watching = isFree ? "Nobody plays." : "Another page plays; this one watches.";
