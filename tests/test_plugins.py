@@ -220,6 +220,22 @@ def test_names_in_use_and_engines_of_parts_are_refused(tables):
         parcade.register_network("my mlp", Doubled)
 
 
+@pytest.mark.parametrize("ability", ["cuda", "warmup_steps"])
+def test_an_ability_that_no_other_backend_can_have_is_refused(tables, ability):
+    wanted = f"supports={ability} of backend 'reversed': expected some of start_states, warm_up_steps, "
+    with pytest.raises(UsageError, match=wanted):
+        parcade.register_backend("reversed", Reversed, supports=["ale_compat", ability])
+    assert "reversed" not in BACKENDS
+
+
+def test_a_registered_backend_gets_the_options_that_it_supports(tables):
+    parcade.register_backend("reversed", Reversed, supports=["start_states", "ale_compat"])
+    env = parcade.make_vec("pong", 1, "reversed", start_states="cached", ale_compat=True)
+    assert env.reset(seed=1)[0].shape == (1, 4, 84, 84)
+    with pytest.raises(UsageError, match="batch_size is for Atari games on backend 'native'; leave it out"):
+        parcade.make_vec("pong", 2, "reversed", batch_size=1)
+
+
 def test_a_plugin_that_cannot_be_imported_is_named_and_the_others_are(tables, monkeypatch, capsys):
     broken = importlib.metadata.EntryPoint("x", "no_such_module_at_all", "parcade")
     entries = [broken, SimpleNamespace(load=lambda: parcade.register_network("doubled", Doubled))]

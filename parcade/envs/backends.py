@@ -12,6 +12,9 @@ from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, unknown_name
 from parcade.plugins import check_registered, load_plugins
 
+ABILITIES = ("start_states", "warm_up_steps", "ale_compat", "batch_size")
+"""What a backend may support besides emulating games; ``register_backend`` describes them."""
+
 
 class Backend(NamedTuple):
     """How Atari games are emulated."""
@@ -21,8 +24,7 @@ class Backend(NamedTuple):
     check: Callable[[str, EnvSettings], None]
     """Refuses settings of a game that the backend cannot serve. Errors: UsageError."""
     supports: frozenset[str] = frozenset()
-    """Optional abilities: ``start_states``, ``warm_up_steps`` (environments pause individually),
-    ``ale_compat``, ``cuda`` (a form on the GPU), ``batch_size`` (``send`` and ``recv``)."""
+    """Some of ``ABILITIES``; and ``cuda``, a form on the GPU, which only parcade's own consoles have."""
     check_fits: Callable[[int, EnvSettings], None] = lambda num_envs, settings: None
     """Refuses more environments than the CPU's memory holds, for several games. Errors: UsageError."""
 
@@ -72,7 +74,7 @@ BACKENDS: dict[str, Backend] = {
     "native": Backend(
         _make_native,
         _check_native,
-        frozenset({"start_states", "warm_up_steps", "ale_compat", "cuda", "batch_size"}),
+        frozenset({*ABILITIES, "cuda"}),
         _check_native_fits,
     ),
     "ale": Backend(_make_ale, _check_ale, check_fits=_check_ale_fits),
@@ -103,16 +105,24 @@ def register_backend(
         make: ``make(game, num_envs, settings, num_threads=n)``, an environment as ``make_vec`` describes. If
             it has ``get_state``, ``set_state`` and ``gives_state = True``, runs on it resume bit-identical.
         check: refuses settings of a game that the backend cannot serve, with a UsageError.
-        supports: optional abilities, see ``Backend``.
+        supports: names of optional abilities. ``start_states`` and ``warm_up_steps``: ``make`` accepts other
+            values of these settings than the defaults; the second also requires ``can_rest = True`` and a
+            ``step(actions, playing)``. ``ale_compat``: ``make`` accepts ``ale_compat=True``. ``batch_size``:
+            ``make`` accepts ``batch_size=B`` and then returns an environment with ``send`` and ``recv``.
 
-    Errors: UsageError for a name that is in use, or what cannot be called.
+    Errors: UsageError for a name that is in use, what cannot be called, or an unknown ability.
     """
     check_registered("backend", name, make)
     if name in BACKENDS:
         raise UsageError(f"backend {name!r} exists already; choose another name")
     if isinstance(supports, str):
         raise UsageError(f"supports={supports!r} is one string; expected several, e.g. [{supports!r}]")
-    BACKENDS[name] = Backend(make, check, frozenset(supports))
+    abilities = frozenset(supports)
+    if strange := sorted(map(str, abilities - set(ABILITIES))):
+        raise UsageError(
+            f"supports={', '.join(strange)} of backend {name!r}: expected some of {', '.join(ABILITIES)}"
+        )
+    BACKENDS[name] = Backend(make, check, abilities)
 
 
 def check_supported(backend: str, game: str, settings: EnvSettings) -> None:
