@@ -64,7 +64,7 @@ def connect(
 
     With ``device="cuda"``, every rank gets its own GPU, which becomes torch's current device, and NCCL
     transfers GPU tensors. Also sizes torch's thread pool: to ``OMP_NUM_THREADS`` if set, otherwise to an even
-    share of the cores. Under mpiexec, an exception that ends one rank's program from now on ends all ranks.
+    portion of the cores. Under mpiexec, an exception that ends one rank's program from now on ends all ranks.
 
     Errors: UsageError for a missing launcher or GPU, for more ranks than GPUs on a host, or for an
     ``OMP_NUM_THREADS`` far above the number of cores.

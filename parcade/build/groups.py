@@ -94,7 +94,7 @@ def check_environments(config: TrainConfig) -> None:
     if env.starts_from_file:
         read_start_file(config.game, env)
     if not config.consoles_on_device and not config.topology.address:
-        # At least so many groups share them, and each is checked alone, as when it is made.
+        # Each group is checked alone when it is made, so this checks one of at least this many groups.
         groups = 2 if config.run.overlap or config.run.device == "cuda" else 1
         count = max(1, envs_of_a_process(config) // groups)
         backend_row(config.run.backend).check_fits(count, env)

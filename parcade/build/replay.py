@@ -26,16 +26,16 @@ def make_replay_source(
     index: int,
     count: int,
     *,
-    shares_here: int,
+    replays_here: int,
     batch_size: int,
 ) -> ReplaySource:
     """Make shard ``index`` of ``count`` of the config's replay, and the source that fills it from ``group``.
 
-    ``shares_here`` is the number of shards on this host.
+    ``replays_here`` is the number of shards on this host.
     """
     hyper = config.hyper
     block = max(hyper.unroll_length, FILL_STEPS)
-    replay = make_replay(config, count, len(group), block=block, shares_here=shares_here)
+    replay = make_replay(config, count, len(group), block=block, replays_here=replays_here)
     key = np.random.SeedSequence([config.run.seed, 2**33 + index]).generate_state(1, np.uint64)[0]
     return ReplaySource(
         group,
@@ -50,14 +50,14 @@ def make_replay_source(
 
 
 def make_replay(
-    config: TrainConfig, count: int, num_lanes: int, *, block: int, shares_here: int
+    config: TrainConfig, count: int, num_lanes: int, *, block: int, replays_here: int
 ) -> Replay | DeviceReplay:
     """Make one of ``count`` empty replays that have the config's capacity together, on the run's device.
 
     Args:
         num_lanes: number of environments whose steps this replay stores.
         block: number of steps stored at once.
-        shares_here: number of replays of this size that share this host's memory.
+        replays_here: number of replays of this size that share this host's memory.
 
     Errors: UsageError when the replay is too small for its blocks, or memory is too small for the replays.
     """
@@ -69,14 +69,14 @@ def make_replay(
     settings = replay_settings(config, capacity)
     on_device = config.run.device != "cpu"
     spill = _spill_directory(config)
-    what = (space.shape, space.dtype, settings.frame_stack)
+    layout = (space.shape, space.dtype, settings.frame_stack)
     bytes_each = (
-        DeviceReplay.bytes_per_transition(*what)
+        DeviceReplay.bytes_per_transition(*layout)
         if on_device
-        else Replay.bytes_per_transition(*what, spilled=bool(spill))
+        else Replay.bytes_per_transition(*layout, spilled=bool(spill))
     )
-    there = free_device_memory(config.run.device) // (1 if on_device else shares_here)
-    check_memory(total, bytes_each, there, count)
+    free_bytes = free_device_memory(config.run.device) // (1 if on_device else replays_here)
+    check_memory(total, bytes_each, free_bytes, count)
     least = 2 * block * settings.frame_stack * num_lanes
     of = f", in each of {count} replays," if count > 1 else ""
     if capacity < least:
@@ -126,22 +126,22 @@ def _spill_directory(config: TrainConfig) -> Path | None:
     return directory
 
 
-def shares_on_a_host(config: TrainConfig, count: int) -> int:
+def replays_on_a_host(config: TrainConfig, count: int) -> int:
     """Return how many of a topology's replays share a host: 1 on an existing Ray cluster, else all."""
     return count if config.run.engine != "ray" or not config.topology.address else 1
 
 
-def check_memory(capacity: int, bytes_per_transition: int, there: int, count: int = 1) -> None:
+def check_memory(capacity: int, bytes_per_transition: int, free_bytes: int, count: int = 1) -> None:
     """Refuse replays that do not fit into memory. Errors: UsageError.
 
-    ``count`` replays have ``capacity`` entries together, and each of them ``there`` bytes of free memory.
+    ``count`` replays have ``capacity`` entries together, and each of them ``free_bytes`` of memory.
     """
     needed = capacity // count * bytes_per_transition
-    if needed > there:
+    if needed > free_bytes:
         shared, each = (f" in {count} replays", " for each") if count > 1 else ("", "")
         raise UsageError(
             f"replay_capacity={capacity:,}{shared} needs {needed / 2**30:.1f} GiB{each} "
-            f"({bytes_per_transition:,} bytes per transition), but {there / 2**30:.1f} GiB of memory are "
-            f"free{each}; "
-            f"use {there * 9 // 10 // bytes_per_transition * count:,} or fewer"
+            f"({bytes_per_transition:,} bytes per transition), but {free_bytes / 2**30:.1f} GiB of memory "
+            f"are free{each}; "
+            f"use {free_bytes * 9 // 10 // bytes_per_transition * count:,} or fewer"
         )

@@ -53,15 +53,14 @@ def make_source(
         return PopulationSource(evaluator, algorithm.policy, config.run.seed, hyper.population, *whose)
     if algorithm.source_kind == "replay":
         group = make_playing_group(config, first, per_rank, num_threads=threads, timer=timer)
-        share = hyper.batch_size // exchange.world_size
         return make_replay_source(
             config,
             algorithm,
             group,
             exchange.rank,
             exchange.world_size,
-            shares_here=exchange.local_size,
-            batch_size=share,
+            replays_here=exchange.local_size,
+            batch_size=hyper.batch_size // exchange.world_size,
         )
     num_groups = 2 if config.run.overlap else 1
     size = per_rank // num_groups

@@ -198,7 +198,7 @@ def _make_mixed(
     **how: Any,
 ) -> gymnasium.vector.VectorEnv:
     """Implement ``make_vec`` for several games. Errors: UsageError."""
-    from parcade.envs.mixed import MixedVectorEnv, have_one_action_set, shares_of
+    from parcade.envs.mixed import MixedVectorEnv, have_one_action_set, portions_of
 
     names = [canonical_game(game) for game in games]
     strangers = [name for name in names if not is_atari(name)]
@@ -222,8 +222,8 @@ def _make_mixed(
         settings = dataclasses.replace(settings, full_action_set=True)
     _check_all_fit(names, num_envs, backend, device, settings)
     envs: list[Any] = [
-        make_vec(name, share, backend, device, settings=settings, **how)
-        for name, share in zip(names, shares_of(num_envs, len(names)), strict=True)
+        make_vec(name, portion, backend, device, settings=settings, **how)
+        for name, portion in zip(names, portions_of(num_envs, len(names)), strict=True)
     ]
     if device == "cuda":
         from parcade.envs.native_cuda import CudaMixedVectorEnv

@@ -21,7 +21,7 @@ def have_one_action_set(games: list[str]) -> bool:
     return len({tuple(load_games()[game].get("actions", range(18))) for game in games}) == 1
 
 
-def shares_of(num_envs: int, count: int) -> list[int]:
+def portions_of(num_envs: int, count: int) -> list[int]:
     """Divide ``num_envs`` among ``count`` games as evenly as possible; the first games get the remainder."""
     return [num_envs // count + (k < num_envs % count) for k in range(count)]
 

@@ -17,7 +17,7 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from parcade.env_checks import Checked, refuse_copy
-from parcade.envs.mixed import MixedVectorEnv, shares_of
+from parcade.envs.mixed import MixedVectorEnv, portions_of
 from parcade.envs.native import check_game_switches, console_settings
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, missing_extra
@@ -71,8 +71,8 @@ def check_games_fit(games: list[str], num_envs: int, settings: EnvSettings) -> N
     sizes = [vector.size_of(how, build_machine(game).height) for game in games]
 
     def needed(count: int) -> int:
-        shares = shares_of(count, len(games))
-        return sum(layout.environment_bytes(*each) for each in zip(shares, sizes, strict=True))
+        portions = portions_of(count, len(games))
+        return sum(layout.environment_bytes(*each) for each in zip(portions, sizes, strict=True))
 
     try:
         engine.check_fits(num_envs, needed, free)

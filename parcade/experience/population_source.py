@@ -95,8 +95,8 @@ class PopulationSource(Source):
 
     def next_batch(self) -> PopulationBatch:
         seeds, signs = members_of(self.seed, self.generation, self.population)
-        share = self.population // self.world_size
-        own = slice(self.rank * share, (self.rank + 1) * share)
+        portion = self.population // self.world_size
+        own = slice(self.rank * portion, (self.rank + 1) * portion)
         center = torch.cat([p.detach().reshape(-1) for p in self._policy.parameters() if p.requires_grad])
         scores = [
             self.evaluator.score(center, seed, sign, i)

@@ -34,9 +34,9 @@ def check_threads(name: str, threads: int) -> None:
 def rank_threads(threads_per_rank: int, local_size: int, local_cores: int = 0) -> int:
     """Return the threads per rank for ``local_size`` ranks on this machine.
 
-    For 0, this is an even share of ``local_cores``, the cores that these ranks may use together (0: the cores
-    of this process), and no more than this process may use: a launcher may pin each rank to other cores, and
-    a container may have a quota of CPU time.
+    For 0, this is an even portion of ``local_cores``, the cores that these ranks may use together (0: the
+    cores of this process), and no more than this process may use: a launcher may pin each rank to other
+    cores, and a container may have a quota of CPU time.
     """
     own = available_cores()
     together = within_quota(local_cores or own)

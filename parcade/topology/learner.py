@@ -14,7 +14,7 @@ from torch import Tensor
 
 from parcade.build.groups import make_playing_group
 from parcade.build.learner import make_algorithm
-from parcade.build.replay import make_replay_source, shares_on_a_host
+from parcade.build.replay import make_replay_source, replays_on_a_host
 from parcade.config import from_json
 from parcade.exchange.base import Exchange, LocalExchange
 from parcade.exchange.group import GroupExchange
@@ -241,7 +241,7 @@ class ServerLearner(Learner):
                 group,
                 index,
                 count,
-                shares_here=shares_on_a_host(self.config, count),
+                replays_here=replays_on_a_host(self.config, count),
                 batch_size=self.config.hyper.batch_size,
             )
         length = self.config.hyper.unroll_length

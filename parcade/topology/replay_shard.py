@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from parcade.build.replay import make_replay, shares_on_a_host
+from parcade.build.replay import make_replay, replays_on_a_host
 from parcade.config import from_json
 from parcade.experience.batch import Batch
 from parcade.experience.replay import TransitionBatch
@@ -46,9 +46,9 @@ class ReplayShard(Restartable):
         hyper = parsed.hyper
         self.size = size
         self.slots = len(range(index, parsed.topology.num_actors, count))
-        shares_here = shares_on_a_host(parsed, count)
+        replays_here = replays_on_a_host(parsed, count)
         lanes = self.slots * size
-        self.replay = make_replay(parsed, count, lanes, block=hyper.unroll_length, shares_here=shares_here)
+        self.replay = make_replay(parsed, count, lanes, block=hyper.unroll_length, replays_here=replays_here)
         self.batch_size = hyper.batch_size
         self.saves_replay = hyper.save_replay
         self.steps = 0

@@ -286,7 +286,7 @@ def test_stacks_of_ram_are_put_together_from_single_ones(stack):
     group = make_group(config, 0, 2, num_threads=1, timer=Timer())
     policy = make_policy(config)
     group.start(policy)
-    replay = make_replay(config, 1, 2, block=16, shares_here=1)
+    replay = make_replay(config, 1, 2, block=16, replays_here=1)
     assert replay.frame_shape == (128,) and replay.settings.frame_stack == stack
     seen = set()
     for _ in range(10):

@@ -466,7 +466,7 @@ def test_a_replay_too_small_for_its_blocks_is_refused(tmp_path, algorithm):
         UsageError,
         match="replay_capacity of 160 is too small for 8 environments that store 16 steps at once; use 256",
     ):
-        make_replay(config, 1, 8, block=16, shares_here=1)
+        make_replay(config, 1, 8, block=16, replays_here=1)
 
 
 def test_a_refused_capacity_of_several_replays_is_that_of_all_together(tmp_path):
@@ -478,9 +478,9 @@ def test_a_refused_capacity_of_several_replays_is_that_of_all_together(tmp_path)
         "steps at once; use 256 or more",
     ):
         small = config_for(tmp_path, "gorila", replay_capacity=240, **settings)
-        make_replay(small, 2, 4, block=16, shares_here=2)
+        make_replay(small, 2, 4, block=16, replays_here=2)
     enough = config_for(tmp_path, "gorila", replay_capacity=256, **settings)
-    assert make_replay(enough, 2, 4, block=16, shares_here=2).length == 32
+    assert make_replay(enough, 2, 4, block=16, replays_here=2).length == 32
     long = config_for(tmp_path, "gorila", replay_capacity=256, n_step=20, **settings)
     with pytest.raises(UsageError, match="replay_capacity=256 for 2 replays: .* gives 32 entries"):
-        make_replay(long, 2, 4, block=16, shares_here=2)
+        make_replay(long, 2, 4, block=16, replays_here=2)
