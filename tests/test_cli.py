@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 import parcade
 from parcade.cli import main
+from parcade.commands.train import _finish
 
 
 @pytest.mark.processes
@@ -217,6 +219,22 @@ def test_a_reader_that_leaves_early_is_no_error():
     process.stdout.close()  # before a line is written
     assert process.wait(60) == 0 and process.stderr.read() == ""
     process.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("mean", "episodes", "said"),
+    [
+        (None, 0, "total_frames: no episode ended, so there is no score, 40 frames, 2 s (1 CPU-s)"),
+        (3.0, 1, "total_frames: score 3.00 of one episode, 40 frames, 2 s (1 CPU-s)"),
+        (3.0, 100, "total_frames: mean score 3.00 over all 100 episodes, 40 frames, 2 s (1 CPU-s)"),
+        (3.0, 1234, "total_frames: mean score 3.00 over the last 100 of 1,234 episodes, 40 frames"),
+    ],
+)
+def test_the_last_line_of_a_run_says_what_its_score_is_of(mean, episodes, said, capsys):
+    times = {"frames": 40, "wall_seconds": 2.0, "cpu_seconds": 1.0}
+    ended = {"finished_by": "total_frames", "game": "tiny_catch", **times}
+    assert _finish({**ended, "score_mean": mean, "episodes": episodes}, Path("runs/DIR")) == 0
+    assert capsys.readouterr().out.startswith(said)
 
 
 def test_a_finished_run_says_so_and_how_to_extend_it(tmp_path, capsys):

@@ -210,10 +210,8 @@ def _finish(result: dict | None, run: Path) -> int:
 
     if result is None:  # not the first rank
         return 0
-    mean, episodes = result["score_mean"], result["episodes"]
-    over = f"the last 100 of {episodes:,} episodes" if episodes > 100 else f"all {episodes} episodes"
     print(
-        f"{result['finished_by']}: mean score {'-' if mean is None else f'{mean:.2f}'} over {over}, "
+        f"{result['finished_by']}: {_score_of(result)}, "
         f"{result['frames']:,} frames, {result['wall_seconds']:.0f} s "
         f"({result['cpu_seconds']:.0f} CPU-s)\nresults in {run}"
         + (f"; see it play: parcade watch {run}" if is_atari(result["game"]) else "")
@@ -221,6 +219,17 @@ def _finish(result: dict | None, run: Path) -> int:
     if result["finished_by"] == "stopped":
         print(f"stopped early; resume with: {_resuming(result['game'], run)}")
     return 0
+
+
+def _score_of(result: dict) -> str:
+    """Return what a finished run scored, in words."""
+    mean, episodes = result["score_mean"], result["episodes"]
+    if mean is None:
+        return "no episode ended, so there is no score"
+    if episodes == 1:
+        return f"score {mean:.2f} of one episode"
+    over = f"the last 100 of {episodes:,} episodes" if episodes > 100 else f"all {episodes} episodes"
+    return f"mean score {mean:.2f} over {over}"
 
 
 def _going_on(game: str, run: Path) -> str:
