@@ -81,23 +81,23 @@ def evaluate(
     if epsilon is not None and not (isinstance(epsilon, Real) and 0 <= epsilon <= 1):
         raise UsageError(f"epsilon={epsilon!r} is not in [0, 1]; it is a probability, e.g. 0.05")
     num_envs = min(episodes, MAX_ENVS)
-    share = np.full(num_envs, episodes // num_envs)
-    share[: episodes % num_envs] += 1
+    wanted = np.full(num_envs, episodes // num_envs)  # episodes of each environment
+    wanted[: episodes % num_envs] += 1
     group = _group(agent, num_envs, seed, epsilon, **env)
     epsilon = float(str(group.epsilon[0].numpy()))  # 0.05, not 0.0500000007 as of a float32
     finished: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
     try:
-        while any(len(games) < wanted for games, wanted in zip(finished, share, strict=True)):
+        while any(len(rows) < count for rows, count in zip(finished, wanted, strict=True)):
             group.step(_decide(agent, group, greedy))
             for row in group.log.take_new():
                 env_index = int(row[ENV])
-                if len(finished[env_index]) < share[env_index]:
+                if len(finished[env_index]) < wanted[env_index]:
                     finished[env_index].append(row)
                     if on_episode:
                         on_episode(float(row[SCORE]))
     finally:
         group.close()
-    rows = np.array([row for games in finished for row in games])
+    rows = np.concatenate(finished)
     scores = rows[:, SCORE]
     return {
         "game": agent.config.game,

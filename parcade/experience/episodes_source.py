@@ -58,20 +58,20 @@ class EpisodesSource(Source):
     def _play(self) -> list[dict[str, Tensor]]:
         """Step until every environment has played its episodes. Returns one dict per step.
 
-        A dict holds columns ``[k, ...]`` of the k environments that played: the batch's fields, and ``game``
-        and ``t``, the column and row of the step in the batch.
+        A dict holds columns ``[k, ...]`` of the k environments that played: the batch's fields, and
+        ``episode`` and ``t``, the column and row of the step in the batch.
         """
         sizes = [len(group) for group in self.groups]
-        game = np.arange(sum(sizes)) * self.games_per_env  # [N] index of each environment's current episode
-        last = game + self.games_per_env
+        episode = np.arange(sum(sizes)) * self.games_per_env  # [N] of each environment, the current one
+        end = episode + self.games_per_env
         t = np.zeros(sum(sizes), np.int64)
         steps = []
-        while (playing := game < last).any():
+        while (playing := episode < end).any():
             step, ended = self._step(np.split(playing, np.cumsum(sizes)[:-1]))
-            step |= {"game": torch.from_numpy(game[playing]), "t": torch.from_numpy(t[playing])}
+            step |= {"episode": torch.from_numpy(episode[playing]), "t": torch.from_numpy(t[playing])}
             steps.append(step)
             t[playing] += 1
-            game[ended] += 1
+            episode[ended] += 1
             t[ended] = 0
         return steps
 
@@ -82,10 +82,10 @@ class EpisodesSource(Source):
         an episode ended.
         """
         seen, acted = self._decide(playing)
-        shares = _split(acted, [int(some.sum()) for some in playing])
+        decisions = _split(acted, [int(some.sum()) for some in playing])
         with self.timer.scope("emulate"):
             outcomes = list(
-                (self._pool.map if self._pool else map)(_step_group, self.groups, playing, shares)
+                (self._pool.map if self._pool else map)(_step_group, self.groups, playing, decisions)
             )
         everyone = np.concatenate(playing)
         outcome = {name: np.concatenate([o[name] for o in outcomes]) for name in OUTCOMES}
@@ -115,16 +115,16 @@ class EpisodesSource(Source):
 
     def _lay_out(self, steps: list[dict[str, Tensor]]) -> Batch:
         """Arrange steps in a batch ``[T, B]`` with one episode per column, each starting at row 0."""
-        t, game = (torch.cat([step.pop(name) for step in steps]) for name in ("t", "game"))
+        t, episode = (torch.cat([step.pop(name) for step in steps]) for name in ("t", "episode"))
         first = steps[0]["observations"]
         T, B = int(t.max()) + 1, self.games_per_env * sum(map(len, self.groups))
         batch = empty_batch(T, B, tuple(first.shape[1:]), first.dtype, kind=self.groups[0].actions)
         batch.policy_version.fill_(int(self._policy.version))
         batch.mask.zero_()
-        batch.mask[t, game] = True
+        batch.mask[t, episode] = True
         for name in steps[0]:
             column = getattr(batch, name)
-            column[t, game] = torch.cat([step[name] for step in steps]).to(column.dtype)
+            column[t, episode] = torch.cat([step[name] for step in steps]).to(column.dtype)
         return batch
 
     def get_state(self) -> dict[str, np.ndarray | Tensor]:

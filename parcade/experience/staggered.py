@@ -51,8 +51,8 @@ class StaggeredSource(Source):
         self._rollout.play_rows([step % T for step in steps], self.group, self._policy)
         self._played = steps.stop
         which = (self._played - T) // apart % self.num_groups
-        share = len(self.group) // self.num_groups
-        return self._rollout.finish(self.group, self._played % T, slice(which * share, (which + 1) * share))
+        size = len(self.group) // self.num_groups
+        return self._rollout.finish(self.group, self._played % T, slice(which * size, (which + 1) * size))
 
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
         state: dict[str, np.ndarray | Tensor] = {"cut_games": np.int64(self.cut_games)}
