@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 
 import parcade
 from parcade.algorithms.a2c import A2C, A2CConfig
-from parcade.algorithms.base import AlgorithmConfig
+from parcade.algorithms.base import Algorithm, AlgorithmConfig
 from parcade.algorithms.dqn import DQN, DQNConfig
 from parcade.algorithms.table import register_algorithm
 from parcade.cluster import ranks
@@ -231,7 +231,17 @@ def test_a_reset_of_all_keeps_the_episodes_that_have_started():
             ("yy", DQN, A2CConfig),
             "A2CConfig has no batch_size, replay_capacity, replay_spill, save_replay, learning_starts",
         ),
-        (register_algorithm, ("yy", int, A2CConfig), "the source_kind of algorithm 'yy' is None; expected"),
+        (
+            register_algorithm,
+            ("yy", type("Bare", (Algorithm,), {"head": "q"}), A2CConfig),
+            "the source_kind of algorithm 'yy' is None; expected",
+        ),
+        (register_algorithm, ("yy", int, A2CConfig), "algorithm 'yy' is <class 'int'>; expected a class"),
+        (
+            register_algorithm,
+            ("yy", type("Alone", (), {"source_kind": "rollout", "head": "q"}), A2CConfig),
+            "expected a class derived from Algorithm",
+        ),
         (
             register_algorithm,
             ("yy", type("Continuous", (DQN,), {"continuous": True}), DQNConfig),

@@ -64,7 +64,6 @@ class Algorithm:
     """Whether it also learns continuous actions (``Box`` action spaces)."""
     distributional: ClassVar[bool] = False
     """Whether it also learns distributions of returns (the other value heads than ``mean``)."""
-
     needs_critic: ClassVar[bool] = False
     """Whether it learns from the policy's own estimates V, besides actions."""
 

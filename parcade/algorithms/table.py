@@ -101,14 +101,16 @@ def register_algorithm(
 ) -> None:
     """Add an algorithm, for ``parcade train --algorithm NAME``; the fields of ``config`` become its flags.
 
-    Errors: UsageError for a name that is in use, an engine that only algorithms with parts run on, an unknown
-    ``source_kind`` or ``head``, one that does not take the continuous actions that the algorithm declares, or
-    a config without the fields of its experience source.
+    Errors: UsageError for a name that is in use, other classes, an engine that only algorithms with parts run
+    on, an unknown ``source_kind`` or ``head``, one that does not take the continuous actions that the
+    algorithm declares, or a config without the fields of its experience source.
     """
     check_registered("algorithm", name, make)
+    if not (isinstance(make, type) and issubclass(make, Algorithm)):
+        raise UsageError(f"algorithm {name!r} is {make!r}; expected a class derived from Algorithm")
     if not (isinstance(config, type) and issubclass(config, AlgorithmConfig)):
         raise UsageError(
-            f"the config of algorithm {name!r} is {config!r}; expected a class of AlgorithmConfig"
+            f"the config of algorithm {name!r} is {config!r}; expected a class derived from AlgorithmConfig"
         )
     _check_parts(name, make, config)
     if name in ALGORITHMS:
@@ -126,7 +128,7 @@ def _check_parts(name: str, make: type[Algorithm], config: type[AlgorithmConfig]
             raise UsageError(
                 f"the {attribute} of algorithm {name!r} is {value!r}; expected one of {', '.join(known)}"
             )
-    if getattr(make, "continuous", False) and (make.head == "q" or make.source_kind == "replay"):
+    if make.continuous and (make.head == "q" or make.source_kind == "replay"):
         raise UsageError(
             f"algorithm {name!r} is continuous, but learns from source_kind {make.source_kind!r} with head "
             f"{make.head!r}; Q values and replays are of discrete actions only: leave continuous at False"
