@@ -43,6 +43,10 @@ BAD = {
     "a discount above one": (["train", "pong", "--gamma", "1.5"], "gamma=1.5 is not in [0, 1]"),
     "a time that is none": (["train", "pong", "--time-limit", "soon"], "time 'soon' is not a duration"),
     "ranks without mpi": (["train", "pong", "--ranks", "2"], "ranks=2 needs --engine mpi"),
+    "ranks on Ray": (
+        ["train", "pong", "--algorithm", "impala", "--engine", "ray", "--ranks", "2"],
+        "engine ray has actors and learners instead; use --num-actors and --num-learners",
+    ),
     "a hang time that is too short": (
         ["train", "pong", "--hang-timeout", "1s"],
         "hang_timeout=1s is below 2 s",

@@ -94,7 +94,12 @@ class RunConfig:
         check_ranges(self)
         self._check_track()
         if self.ranks > 1 and self.engine != "mpi":
-            raise UsageError(f"ranks={self.ranks} needs --engine mpi; engine {self.engine} is one process")
+            instead = (
+                "engine ray has actors and learners instead; use --num-actors and --num-learners"
+                if self.engine == "ray"
+                else f"engine {self.engine} is one process"
+            )
+            raise UsageError(f"ranks={self.ranks} needs --engine mpi; {instead}")
         self._check_settings_of_mpi()
         if self.time_limit_seconds == 0:
             raise UsageError(
