@@ -14,7 +14,7 @@ from parcade.capture.base import Capture
 from parcade.files.state import part_of
 from parcade.machine.facts import usable_cores
 from parcade.machine.timing import Timer
-from parcade.model.parameters import FlatParameters, check_finite, tensors_of
+from parcade.model.parameters import FlatParameters, check_finite, clip_norm, tensors_of
 from parcade.model.policy import Policy, RunningStatistics
 
 OptimizerFactory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -114,8 +114,7 @@ class Exchange:
     def _take_step(self) -> None:
         """Clip the averaged gradient, take an optimiser step, and zero the gradient; all on the device."""
         grad = self.parameters.grad
-        if self.max_grad_norm is not None:
-            grad.mul_((self.max_grad_norm / (grad.norm() + 1e-6)).clamp(max=1.0))
+        clip_norm(grad, self.max_grad_norm)
         self.optimizer.step()
         grad.zero_()
         if isinstance(self.policy, Policy):  # another module's attribute of this name is its own

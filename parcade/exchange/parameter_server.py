@@ -25,7 +25,7 @@ from parcade.capture.base import Capture
 from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.files.state import part_of
 from parcade.machine.timing import Timer, process_note
-from parcade.model.parameters import FlatParameters, tensors_of
+from parcade.model.parameters import FlatParameters, clip_norm, tensors_of
 from parcade.model.policy import Policy, RunningStatistics
 
 APPLIED, STALE, OUTLIER, LOST = range(4)
@@ -256,8 +256,7 @@ class ParameterServerExchange(Exchange):
 
     def apply(self) -> None:
         grad = self.parameters.grad
-        if self.max_grad_norm is not None:
-            grad.mul_((self.max_grad_norm / (grad.norm() + 1e-6)).clamp(max=1.0))
+        clip_norm(grad, self.max_grad_norm)
         with self.timer.scope("communicate"):
             self.pushes += 1
             rate, loss = float(self.optimizer.param_groups[0]["lr"]), float(self.loss)

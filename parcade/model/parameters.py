@@ -46,6 +46,15 @@ class FlatParameters:
         return int.from_bytes(hashlib.sha256(self.data.detach().cpu().numpy().tobytes()).digest()[:8], "big")
 
 
+def clip_norm(grad: Tensor, max_norm: float | None) -> None:
+    """Scale grad ``[P]`` in place to a norm of at most ``max_norm``, without reading a value on the host.
+
+    None leaves it as it is.
+    """
+    if max_norm is not None:
+        grad.mul_((max_norm / (grad.norm() + 1e-6)).clamp(max=1.0))
+
+
 def check_finite(tensors: Iterable[Tensor], updates: int) -> None:
     """Check that weights are numbers. Errors: UsageError."""
     if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
