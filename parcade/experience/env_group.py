@@ -96,7 +96,7 @@ class EnvGroup:
 
     def start(self, policy: Policy, seeds: np.ndarray | None = None) -> None:
         """Reset all environments with ``seeds``, by default those of the run. Discards current episodes."""
-        self.log.forget_games()
+        self.log.forget_current()
         observations, infos = self.env.reset(seed=self.console_seeds if seeds is None else seeds)
         self.observations = torch.from_numpy(np.array(observations))
         self.starts = torch.ones(len(self), dtype=torch.bool)

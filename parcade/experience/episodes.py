@@ -51,7 +51,7 @@ class EpisodeLog:
         self.steps[ended] = 0
         self.frames[ended] = 0
 
-    def forget_games(self) -> None:
+    def forget_current(self) -> None:
         """Reset the running sums of the current episodes, which are discarded."""
         for sums in (self.score, self.steps, self.frames):
             sums[:] = 0

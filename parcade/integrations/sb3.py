@@ -36,8 +36,8 @@ def make_vec(
 
     Args:
         clip_rewards: the sign of rewards, as from SB3's ``AtariWrapper``; episode infos keep raw scores.
-        terminal_on_life_loss: a lost life is ``done`` for the learner and the game continues, as from SB3's
-            ``AtariWrapper``; episode infos are of complete games.
+        terminal_on_life_loss: a lost life is ``done`` for the learner and the episode continues, as from
+            SB3's ``AtariWrapper``; episode infos are of complete episodes.
         settings: arguments of ``parcade.make_vec``, such as ``backend``, ``preset`` or ``image_height``.
 
     Stacks of k frames in colour are ``[3k, height, width]``, as ``CnnPolicy`` expects them.
@@ -50,7 +50,7 @@ def make_vec(
         raise UsageError("device 'cuda' is not for Stable-Baselines3, which takes NumPy arrays; use 'cpu'")
     if terminal_on_life_loss and settings.get("ale_compat"):
         raise UsageError(
-            "ale_compat starts a new game at a lost life, terminal_on_life_loss continues it; leave one out"
+            "ale_compat ends an episode at a lost life, terminal_on_life_loss continues it; leave one out"
         )
     env = envs.make_vec(game, num_envs, **settings)
     if ColourChannels.fits(env):

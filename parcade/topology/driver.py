@@ -184,7 +184,7 @@ class Driver:
         self.set_state_of(part, state)
 
     def set_state_of(self, part: Part, *state: Any) -> None:
-        """Call a part's ``set_state`` with these arguments, and count the games that it cut."""
+        """Call a part's ``set_state`` with these arguments, and count the episodes that it cut."""
         life = self.lives.setdefault(part.name, 1)
         note = self.insist(part, "set_state", life, *state)
         self.tally.cut_games += note.get("cut_games", 0)

@@ -199,7 +199,7 @@ class Learner(Restartable):
 
 
 class ServerLearner(Learner):
-    """A learner that pushes its gradients to a parameter server; with ``plays``, it plays its own games.
+    """A learner that pushes its gradients to a parameter server; with ``plays``, it also plays.
 
     Args:
         num_shards: number of the server's shards. Handles on them come with ``begin`` and ``set_state``; Ray
@@ -229,7 +229,7 @@ class ServerLearner(Learner):
         self.life = life
 
     def _make_source(self, life: int) -> Source:
-        """Return the source of this learner's own games, which start with the seeds of ``life``."""
+        """Return the source of this learner's own environments, which start with the seeds of ``life``."""
         index, count = self.exchange.rank, self.exchange.world_size
         size = self.config.hyper.num_envs // count
         group = make_playing_group(self.config, index * size, size, num_threads=1, timer=self.timer)
