@@ -34,7 +34,7 @@ class Best(parcade.Callback):
 
 
 def main(words: list[str] | None = None) -> parcade.Trained:
-    """Train, and let the agent play five episodes."""
+    """Train, and let the agent play five steps in five environments."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
