@@ -102,7 +102,19 @@ def make_registered_vec(
 
 
 def make(game: str, *, render_mode: str | None = None, **settings: Any) -> gymnasium.Env:
-    """Create one environment of a game, by any name that ``make_vec`` takes. Errors: UsageError."""
+    """Create one environment of a game, on the CPU, without Gymnasium's registry.
+
+    Args:
+        game: any name that ``make_vec`` takes, of one game.
+        render_mode: ``rgb_array``: ``render()`` returns the frame in colour; ``human``: a window shows it.
+        settings: arguments of ``make_vec``, such as ``preset`` or ``frame_stack=1``.
+
+    Returns:
+        A ``gymnasium.Env``. Observations have no axis for environments, e.g. uint8 ``[4, 84, 84]``; rewards
+        are raw points. ``AtariEnv`` describes its infos and its end of an episode.
+
+    Errors: UsageError for an unknown name, and for settings of several environments or of a GPU.
+    """
     return AtariEnv(game, render_mode=render_mode, **settings)
 
 
