@@ -244,7 +244,7 @@ class HybridRollout:
         edges = np.cumsum([0, *map(len, group.halves)]).tolist()
         self._columns = [slice(first, last) for first, last in zip(edges, edges[1:], strict=False)]
         fields = [getattr(self.batch, name) for name in DECIDED]
-        # Made once: as many views as here are made in a rollout took longer than its copies.
+        # Made once: making these views in every rollout took longer than its copies.
         self._rows = [
             [[field[t, columns] for field in fields] for columns in self._columns] for t in range(T)
         ]
@@ -316,11 +316,11 @@ def _parted(state: dict[str, np.ndarray], sizes: list[int]) -> list[dict[str, np
     parts: list[dict[str, np.ndarray]] = [{} for _ in sizes]
     for name, value in state.items():
         if name == "counters":
-            shares = [value, *(np.zeros_like(value) for _ in sizes[1:])]
+            portions = [value, *(np.zeros_like(value) for _ in sizes[1:])]
         elif name == "log.new":
-            shares = [value, *(value[:0] for _ in sizes[1:])]
+            portions = [value, *(value[:0] for _ in sizes[1:])]
         else:
-            shares = np.split(value, edges, axis=int(name == "policy_state"))
-        for part, share in zip(parts, shares, strict=True):
-            part[name] = share
+            portions = np.split(value, edges, axis=int(name == "policy_state"))
+        for part, portion in zip(parts, portions, strict=True):
+            part[name] = portion
     return parts
