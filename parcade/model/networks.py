@@ -208,7 +208,7 @@ def register_network(name: str, build: Build) -> None:
 
 def _network_for(observation_shape: tuple[int, ...]) -> str:
     """Return the network that ``auto`` selects."""
-    if len(observation_shape) in (3, 4) and observation_shape[1] >= 36:
+    if len(observation_shape) in (3, 4) and observation_shape[1] >= 36 and observation_shape[2] >= 20:
         return "small_cnn"
     return "ram_mlp" if len(observation_shape) <= 2 and observation_shape[-1:] == (RAM_BYTES,) else "mlp"
 
@@ -224,8 +224,8 @@ def check_network(name: str) -> None:
 def build_torso(config: NetworkConfig, observation_shape: tuple[int, ...]) -> nn.Module:
     """Build the config's network, from ``[N, *observation_shape]`` to ``[N, torso.num_features]``.
 
-    ``auto`` selects the small CNN for images of 36 rows or more, ``ram_mlp`` for a console's RAM or a stack
-    of it, and an MLP for anything else.
+    ``auto`` selects the small CNN for images of 36 rows and 20 columns or more, ``ram_mlp`` for a console's
+    RAM or a stack of it, and an MLP for anything else.
 
     Errors: UsageError for an unknown name or an image shape the network does not support.
     """

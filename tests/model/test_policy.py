@@ -11,7 +11,8 @@ from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.integrations.onnx import Step
 from parcade.machine.timing import Timer
-from parcade.model.networks import NETWORKS, build_torso
+from parcade.model.image_networks import ConvNet
+from parcade.model.networks import MLP, NETWORKS, build_torso
 from parcade.model.parameters import FlatParameters, copy_module_state
 from parcade.model.policy import NetworkConfig, Policy, RunningStatistics
 from parcade.model.precision import Precision
@@ -48,6 +49,12 @@ def test_an_observation_of_a_single_number_is_a_vector_of_one(network):
     of_vector = build_torso(config, (1,))
     x = torch.randn(5)
     assert torch.equal(of_number(x), of_vector(x[:, None]))
+
+
+@pytest.mark.parametrize(("shape", "kind"), [((3, 36, 20), ConvNet), ((3, 40, 19), MLP), ((3, 35, 40), MLP)])
+def test_auto_takes_a_cnn_for_images_that_are_large_enough_both_ways(shape, kind):
+    torso = build_torso(NetworkConfig(hidden=32), shape)
+    assert type(torso) is kind and torso(torch.zeros(2, *shape)).shape == (2, torso.num_features)
 
 
 @pytest.mark.parametrize(("network", "activation"), [("mlp", torch.tanh), ("ram_mlp", torch.relu)])
