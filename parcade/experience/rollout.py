@@ -54,7 +54,7 @@ class RolloutSource(Source):
         self.unroll_length = unroll_length
         self.timer = timer
         self._policy = copy.deepcopy(policy).eval()
-        self._turn = 0
+        self._next_group = 0
         self._pending: Future[Batch] | Batch | None = None
         self._hangs = False
         self._pool = ThreadPoolExecutor(1, "parcade-actor") if threaded and len(groups) == 2 else None
@@ -83,12 +83,12 @@ class RolloutSource(Source):
             # Use the thread even if nothing overlaps yet, so that only one thread uses the groups' timer.
             batch = self._wait_for(self._pool.submit(self._play)) if self._pool else self._play()
         if self.overlaps:
-            self._turn = 1 - self._turn
+            self._next_group = 1 - self._next_group
             self._pending = self._pool.submit(self._play) if self._pool else self._play()
         return batch
 
     def _play(self) -> Batch:
-        group = self.groups[self._turn]
+        group = self.groups[self._next_group]
         with group.timer.scope("preprocess"):
             if self._stream is None:
                 return play_rollout(group, self._policy, self.unroll_length)
@@ -123,7 +123,7 @@ class RolloutSource(Source):
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
         pending = self._settle()
         state: dict[str, np.ndarray | Tensor] = {
-            "turn": np.int64(self._turn),
+            "turn": np.int64(self._next_group),
             "cut_games": np.int64(self.cut_games),
         }
         for i, group in enumerate(self.groups):
@@ -134,7 +134,7 @@ class RolloutSource(Source):
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         self._settle()
-        self._turn = int(state["turn"])
+        self._next_group = int(state["turn"])
         self.cut_games = int(state["cut_games"])
         for i, group in enumerate(self.groups):
             self.cut_games += group.set_state(part_of(state, f"group{i}."), self._policy)

@@ -22,7 +22,7 @@ class Bundles(ServerDriver):
     def __init__(self, config: TrainConfig, engine: Engine) -> None:
         super().__init__(config, engine)
         self.make_server(plays=True)
-        self.turns: list[tuple[Pending, float]] = []
+        self._running: list[tuple[Pending, float]] = []
         self._idle: list[Part] = []
 
     def begin(self) -> None:
@@ -31,7 +31,7 @@ class Bundles(ServerDriver):
             self._start(learner, 0.0)
 
     def _start(self, learner: Part, share: float) -> None:
-        self.turns.append((learner.start("turn", share), share))
+        self._running.append((learner.start("iterate", share), share))
 
     def advance(self, share: float) -> dict[str, float]:
         self.share = share
@@ -40,14 +40,14 @@ class Bundles(ServerDriver):
             for learner in self._idle:
                 self._start(learner, share)
             self._idle = []
-            done = self.engine.first_done([pending for pending, _ in self.turns])
+            done = self.engine.first_done([pending for pending, _ in self._running])
             metrics = self._finish(done)
             if metrics is not None:
                 self._idle.append(done.part)
                 return metrics
 
     def _finish(self, done: Pending) -> dict[str, float] | None:
-        self.turns = [(pending, share) for pending, share in self.turns if pending is not done]
+        self._running = [(pending, share) for pending, share in self._running if pending is not done]
         note = self.answer(done)
         if note is None or "server_lost" in note:
             self._idle.append(done.part)
@@ -59,15 +59,15 @@ class Bundles(ServerDriver):
     def pause_learners(self) -> None:
         if not self.engine.is_remote:
             return
-        waiting, self.turns = self.turns, []
+        waiting, self._running = self._running, []
         for pending, _ in waiting:
             note = self.answer(pending)
             self._idle.append(pending.part)
             self.count_pushes(pending.part, note)
 
     def plan(self) -> dict[str, Any]:
-        turns = [[pending.part.name, share] for pending, share in self.turns]
-        return {**super().plan(), "turns": turns, "idle": [part.name for part in self._idle]}
+        running = [[pending.part.name, share] for pending, share in self._running]
+        return {**super().plan(), "turns": running, "idle": [part.name for part in self._idle]}
 
     def resume(self, plan: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.take_snapshot()

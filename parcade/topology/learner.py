@@ -266,7 +266,7 @@ class ServerLearner(Learner):
         return {"life": life}, None
 
     @needs_life
-    def turn(self, share: float) -> tuple[dict[str, Any], None]:
+    def iterate(self, share: float) -> tuple[dict[str, Any], None]:
         """Play and learn for one iteration."""
         return self._iterate(share), None
 
