@@ -166,7 +166,7 @@ def _add_synthetic(
 ) -> None:
     """Run the synthetic sizes. Sizes that are also measured show the error of sleeping ranks."""
     work = rank_work_of(series.points, series.series.unit)
-    sizes = [series.series.size(ranks, plan.smallest) for ranks in plan.synthetic]
+    sizes = _possible_sizes(series.series, plan.synthetic, plan.smallest, say, "run")
     points = [Point(size, "synthetic", False) for size in sizes]
     series.points += points
     for repeat in range(plan.repeats):
@@ -193,10 +193,22 @@ def _simulate(series: SeriesResult, plan: StudyPlan, result: ScaleResult, say: C
         series.validation.append(
             simulated(ranks=ranks, num_envs=num_envs, ranks_per_host=ranks, sleeping=sleeping)
         )
-    for ranks in plan.simulated:
-        num_envs = series.series.size(ranks, plan.smallest).num_envs
-        if series.series.unit == "environments" and ranks > num_envs:
-            say(f"{series.series.scaling}: {ranks} ranks exceed {num_envs} environments, not simulated")
-            continue
-        per_host = result.ranks_on_a_host(series.series.threads)
-        series.simulated.append(simulated(ranks=ranks, num_envs=num_envs, ranks_per_host=per_host))
+    per_host = result.ranks_on_a_host(series.series.threads)
+    for size in _possible_sizes(series.series, plan.simulated, plan.smallest, say, "simulated"):
+        series.simulated.append(simulated(ranks=size.ranks, num_envs=size.num_envs, ranks_per_host=per_host))
+
+
+def _possible_sizes(
+    series: Series, counts: tuple[int, ...], smallest: int, say: Callable[[str], None], done: str
+) -> list[JobSize]:
+    """Return the sizes with these numbers of ranks. Those with fewer environments than ranks are named, as
+    not ``done``, and left out: their ranks would have a fraction of an environment each.
+    """
+    sizes = []
+    for ranks in counts:
+        size = series.size(ranks, smallest)
+        if series.unit == "environments" and ranks > size.num_envs:
+            say(f"{series.scaling}: {ranks} ranks exceed {size.num_envs} environments, not {done}")
+        else:
+            sizes.append(size)
+    return sizes

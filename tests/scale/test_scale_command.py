@@ -257,6 +257,17 @@ def test_complete_synthetic_repeats_are_kept_when_a_later_one_fails(
 
 
 @pytest.mark.quick
+def test_a_synthetic_size_with_fewer_environments_than_ranks_is_named_and_left_out(
+    rates_of_a_study, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(studying, "run_synthetic", lambda *arguments, seed: (5.0, 0.1))
+    few = ["--num-envs", "4", "--synthetic", "4,8", "--out", str(tmp_path)]
+    assert main([*STUDY, *few]) == 0
+    assert "strong: 8 ranks exceed 4 environments, not run" in capsys.readouterr().out
+    assert rates_of_a_study() == [("measured", 1, 2), ("measured", 2, 2), ("synthetic", 4, 2)]
+
+
+@pytest.mark.quick
 def test_a_study_that_cannot_be_stored_is_one_line_and_leaves_no_files(
     rates_of_a_study, tmp_path, monkeypatch, capsys
 ):
