@@ -68,13 +68,15 @@ ALLOCATIONS: dict[str, Callable[[Allocation], list[str]]] = {
 }
 
 
-def script(allocation: Allocation, engine: str, train: list[str], run: Path, env: str = "") -> str:
+def script(
+    allocation: Allocation, engine: str, train: list[str], run: Path, resume: tuple[str, ...] = ()
+) -> str:
     """Return the text of a batch script.
 
     Args:
         train: the arguments of ``parcade train`` for the first start, without ``--run-dir``.
         run: the absolute path of the run directory, on a file system that all nodes share.
-        env: the run's environment if it is the user's own, which a resumed run must name.
+        resume: the arguments of ``parcade train --resume RUN`` for all further starts.
 
     Errors: UsageError for an engine that is not in ``ALLOCATIONS``.
     """
@@ -102,7 +104,7 @@ def script(allocation: Allocation, engine: str, train: list[str], run: Path, env
         python=shlex.quote(sys.executable),
         directory=shlex.quote(str(Path.cwd())),
         train=shlex.join(train),
-        env=f" --env {shlex.quote(env)}" if env else "",
+        resume="".join(f" {shlex.quote(word)}" for word in resume),
         cluster=_RAY_CLUSTER.replace("INTERFACE", shlex.quote(allocation.interface))
         if engine == "ray"
         else "",
@@ -144,7 +146,7 @@ if [ "$code" = 0 ]; then
         [ -e "$checkpoint" ] && resume=1
     done
     if [ "$resume" = 1 ]; then
-        "$python" -m parcade train --resume "$run"{env} &
+        "$python" -m parcade train --resume "$run"{resume} &
     else
         # A run that ended before its first checkpoint cannot be resumed: keep its directory, renamed.
         [ -e "$run/config.json" ] && mv "$run" "$run.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"

@@ -113,11 +113,14 @@ def resumed(flags: ResumeFlags) -> Iterator[Start]:
     with contextlib.ExitStack() as stack:
         if not ranks.is_rank_of(config.run.engine):
             stack.enter_context(taken_over(run))  # first: a running one may not have a checkpoint yet
-        yield _start_of(run, config, flags)
+        yield start_of(run, config, flags)
 
 
-def _start_of(run: Path, config: TrainConfig, flags: ResumeFlags) -> Start:
-    """Return how to start a run that this process has taken over, or one of its ranks."""
+def start_of(run: Path, config: TrainConfig, flags: ResumeFlags) -> Start:
+    """Return how to start a run that this process has taken over, or one of its ranks. Changes nothing.
+
+    Errors: UsageError for a run that has finished, or has no usable checkpoint.
+    """
     from parcade.cluster import ranks
     from parcade.config import CHANGED_BY_RESUMING
     from parcade.files.run_directory import newest_checkpoint

@@ -8,6 +8,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from parcade.commands.reports import given_flag
 from parcade.errors import UsageError
 
 
@@ -41,7 +42,6 @@ class SlurmFlags:
 def slurm(arguments: list[str]) -> int:
     """``parcade slurm``."""
     from parcade.cluster.slurm import script, submit
-    from parcade.envs.games import module_of
     from parcade.flags import parse
 
     split = arguments.index("--") if "--" in arguments else len(arguments)
@@ -50,10 +50,10 @@ def slurm(arguments: list[str]) -> int:
             command = " ".join([*arguments[:at], "--", *arguments[at:]])
             raise UsageError(f"put -- before the command: parcade slurm {command}")
     flags = parse(SlurmFlags, arguments[:split], prog="parcade slurm")
-    config, train, run = _job(arguments[split + 1 :], flags)
+    words = arguments[split + 1 :]
+    config, train, run = _job(words, flags)
     path = Path(flags.script) if flags.script else run.with_name(run.name + ".sbatch")
-    env = config.game if module_of(config.game) else ""
-    text = script(_allocation(flags, config), config.run.engine, train, run, env)
+    text = script(_allocation(flags, config), config.run.engine, train, run, _of_resume(words, config))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -92,7 +92,7 @@ def _job(words: list[str], flags: SlurmFlags):
     if config.run.hosts:
         raise UsageError("--hosts does not apply to Slurm, which assigns the hosts itself; leave it out")
     run = Path(config.run.run_dir or default_run_directory(config)).resolve()
-    _check_run(run, config)
+    _check_run(run, config, _of_resume(words, config))
     _check_start(run, config)
     train = _without_run_dir(words)
     if config.run.engine == "ray":
@@ -111,24 +111,50 @@ def _job(words: list[str], flags: SlurmFlags):
     return config, train, run
 
 
-def _check_run(run: Path, config) -> None:
+def _of_resume(words: list[str], config) -> tuple[str, ...]:
+    """Return the flags of the job that ``parcade train --resume`` takes as well."""
+    from parcade.config import CHANGED_BY_RESUMING
+    from parcade.envs.games import naming_flags
+
+    flags = naming_flags(config.game)
+    for section, names in CHANGED_BY_RESUMING.items():
+        for name in names:
+            if flag := given_flag(words, (f"--{name.replace('_', '-')}",)):
+                flags = [*flags, flag, str(getattr(getattr(config, section), name))]
+    return tuple(flags)
+
+
+def _check_run(run: Path, config, resume: tuple[str, ...]) -> None:
     """Refuse the directory of another run, which the job would resume. Errors: UsageError."""
+    from parcade.commands.resume import resume_flags, start_of
     from parcade.config import load_config
     from parcade.envs.games import module_of
+    from parcade.files.run_directory import complete_checkpoints
 
     if not (run / "config.json").exists():
         return
     found = load_config(run, config.game if module_of(config.game) else "")
-    for name, old, new in (
+    compared = [
         ("game", found.game, config.game),
         ("algorithm", found.run.algorithm, config.run.algorithm),
         ("seed", found.run.seed, config.run.seed),
         ("hyper-parameters", found.hyper, config.hyper),
         ("environment", found.env, config.env),
-    ):
+    ]
+    has_checkpoint = bool(complete_checkpoints(run))
+    if has_checkpoint:  # a resumed run keeps these, and the allocation is made for them
+        compared += [
+            (name, getattr(found.run, name), getattr(config.run, name))
+            for name in ("engine", "ranks", "device")
+        ]
+        if found.is_topology and config.is_topology:
+            compared.append(("number of parts", found.part_counts, config.part_counts))
+    for name, old, new in compared:
         if old != new:
             shown = f"{name}={old}, not {new}" if isinstance(old, (str, int)) else f"other settings ({name})"
             raise UsageError(f"{run} holds a run with {shown}; use another --run-dir")
+    if has_checkpoint:
+        start_of(run, found, resume_flags(["--resume", str(run), *resume]))
 
 
 def _check_start(run: Path, config) -> None:

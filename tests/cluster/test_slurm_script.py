@@ -1,8 +1,10 @@
 """The script that parcade slurm writes, and the requests it refuses, without a Slurm."""
 
 import contextlib
+import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -274,6 +276,36 @@ def test_the_directory_of_another_run_is_refused(tmp_path, capsys):
     assert "holds a run with game=tiny_catch, not tiny_memory" in capsys.readouterr().err
     assert main([*job, *train, "--learning-rate", "1e-4"]) == 2
     assert "holds a run with other settings (hyper-parameters)" in capsys.readouterr().err
+
+
+def test_a_job_that_resumes_a_run_takes_the_new_settings_that_a_resume_takes(tmp_path, capsys):
+    run = tmp_path / "run"
+    train = ["train", "tiny_catch", "--num-envs", "4", "--unroll-length", "8", "--run-dir", str(run)]
+    assert main([*train, "--total-frames", "64"]) == 0
+    script = tmp_path / "job.sbatch"
+    job = ["slurm", "--script", str(script), "--"]
+    assert main([*job, *train, "--total-frames", "4000", "--target-score=None"]) == 0
+    assert '--resume "$run" --total-frames 4000 --target-score None &' in script.read_text()
+    capsys.readouterr()
+    assert main([*job, *train, "--total-frames", "64"]) == 2
+    assert "already played 64 of 64 frames; to continue, set a higher" in capsys.readouterr().err
+
+
+def test_a_run_of_other_ranks_or_parts_than_the_allocation_is_refused(tmp_path, capsys):
+    run = tmp_path / "run"
+    train = ["train", "tiny_catch", "--num-envs", "4", "--unroll-length", "8", "--run-dir", str(run)]
+    assert main([*train, "--total-frames", "64"]) == 0
+    job = ["slurm", "--script", str(tmp_path / "job.sbatch"), "--"]
+    capsys.readouterr()
+    assert main([*job, *train, "--engine", "mpi", "--ranks", "2"]) == 2
+    assert f"{run} holds a run with engine=local, not mpi" in capsys.readouterr().err
+    config = json.loads((run / "config.json").read_text())
+    config["run"] |= {"engine": "mpi", "ranks": 4}
+    (run / "config.json").write_text(json.dumps(config))
+    assert main([*job, *train, "--engine", "mpi", "--ranks", "2"]) == 2
+    assert f"{run} holds a run with ranks=4, not 2" in capsys.readouterr().err
+    shutil.rmtree(run / "checkpoints")
+    assert main([*job, *train, "--engine", "mpi", "--ranks", "2"]) == 0, "the job starts it from scratch"
 
 
 def started(tmp_path, text, code, **environment):
