@@ -55,13 +55,15 @@ def waiting_threads_spin(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
 
 def ranks_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """More ranks than cores."""
+    most = max(1, int(facts.core_budget))
+    best = max((n for n in plan.possible_ranks if n <= most), default=most)
     if plan.ranks > max(facts.core_budget, 1):
         yield Finding(
             "more-ranks-than-cores",
             "warning",
             "there are more ranks than cores, so each Allreduce waits for ranks that are not running",
             f"{plan.ranks} ranks on {facts.core_budget:g} core(s)",
-            f"use --ranks {max(1, int(facts.core_budget))} here, or more hosts",
+            f"use --ranks {best} here, or more hosts",
         )
 
 

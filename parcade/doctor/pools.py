@@ -21,6 +21,8 @@ class PlannedRun:
     """The run to examine: its number and kind of processes on this machine.
 
     ``parts`` are those of a run on Ray: for each kind its name, its number and the threads of one.
+    ``possible_ranks`` are the numbers of ranks, up to ``ranks``, that divide the run's work evenly; empty if
+    that is not known.
     """
 
     engine: str = "local"
@@ -30,6 +32,7 @@ class PlannedRun:
     device: str = "cpu"
     precision: str = "float32"
     parts: tuple[tuple[str, int, int], ...] = ()
+    possible_ranks: tuple[int, ...] = ()
 
     @property
     def num_processes(self) -> int:

@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Callable
 
 from parcade.algorithms.table import algorithm_row
-from parcade.config import TrainConfig
+from parcade.config import TrainConfig, check_divisible
 from parcade.doctor.facts import quick_facts
 from parcade.doctor.machine_rules import QUICK_RULES, examine
 from parcade.doctor.pools import PlannedRun, Processes
+from parcade.errors import UsageError
 from parcade.machine.threads import UNMANAGED, pools_here
 
 
@@ -20,7 +21,21 @@ def plan_of(config: TrainConfig) -> PlannedRun:
     return PlannedRun(
         *(run.engine, run.ranks, run.threads_per_rank, run.backend, run.device, run.precision),
         parts=_parts(config) if on_ray else (),
+        possible_ranks=_possible_ranks(config) if run.engine == "mpi" else (),
     )
+
+
+def _possible_ranks(config: TrainConfig) -> tuple[int, ...]:
+    """Return the numbers of ranks, up to the run's, that its start accepts."""
+
+    def is_possible(ranks: int) -> bool:
+        try:
+            check_divisible(config, ranks)
+        except UsageError:
+            return False
+        return True
+
+    return tuple(filter(is_possible, range(1, config.run.ranks + 1)))
 
 
 def _parts(config: TrainConfig) -> tuple[tuple[str, int, int], ...]:

@@ -63,7 +63,7 @@ def more_ranks_than_cores(profile: Profile) -> Iterator[Finding]:
             "ranks share cores, and every Allreduce waits for the ranks that are not scheduled",
             f"{local} ranks per host on {cores} core(s); {profile.share('wait', 'communicate'):.0%} of the "
             "time is spent waiting and communicating",
-            f"use --ranks {profile.num_hosts * cores} here, or more hosts",
+            f"use --ranks {possible.ranks_up_to(profile, profile.num_hosts * cores)} here, or more hosts",
         )
 
 
@@ -290,13 +290,14 @@ def communication_bound(profile: Profile) -> Iterator[Finding]:
             fewer = possible.of_algorithm(profile, num_minibatches="--num-minibatches", epochs="--epochs")
             fewer = fewer or possible.of_algorithm(profile, unroll_length="a longer --unroll-length")
             fewer_bytes = f"fewer updates{possible.in_brackets(fewer)}, a smaller --hidden"
+        fewer_ranks = possible.ranks_up_to(profile, max(1, len(profile.ranks) // 2))
         yield Finding(
             "communication-bound",
             "problem" if share > 0.4 else "warning",
             f"communication takes {share:.0%} of the time",
             f"{rank.allreduces} Allreduces of {rank.gradient_bytes / 1e6:.2f} MB, {rates}"
             + ("" if profile.barrier else waits),
-            f"{fewer_bytes}, a faster link, or {max(1, len(profile.ranks) // 2)} ranks",
+            f"{fewer_bytes}, a faster link, or {fewer_ranks} rank{'' if fewer_ranks == 1 else 's'}",
         )
     elif turning is not None and turning <= 4 * len(profile.ranks):
         more_envs = possible.in_brackets(possible.of_algorithm(profile, num_envs="--num-envs"))

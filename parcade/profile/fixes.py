@@ -52,14 +52,32 @@ def overlap(profile: Profile) -> list[str]:
 
 
 def more_ranks(profile: Profile) -> list[str]:
-    """Return the fix to double the ranks, if every host has an idle core for each new one."""
+    """Return the fix to use up to twice the ranks, if every host has an idle core for each new one.
+
+    A run whose environments, or batch, cannot be divided among more ranks gets none.
+    """
     if any(
         round(profile.cores_of(rank) - rank.local_size * rank.cores_used) < rank.local_size
         for rank in profile.ranks
     ):
         return []
-    flags = [f"--engine mpi --ranks {2 * len(profile.ranks)}"] if profile.config else []
+    count = ranks_up_to(profile, 2 * len(profile.ranks))
+    if count <= len(profile.ranks):
+        return []
+    flags = [f"--engine mpi --ranks {count}"] if profile.config else []
     return [f"more ranks{in_brackets(flags)}"]
+
+
+def ranks_up_to(profile: Profile, most: int) -> int:
+    """Return the largest number of ranks, ``most`` or fewer, that ``parcade train`` accepts for this run.
+
+    They divide its environments, and what an update learns from, evenly.
+    """
+    groups = profile.hyper("num_groups") or (2 if profile.run_setting("overlap") else 1)
+    divided = [(profile.hyper("num_envs") or 0) / groups, (profile.hyper("population") or 0) / 2]
+    if profile.hyper("replay_capacity"):
+        divided.append(profile.hyper("batch_size") or 0)
+    return next((n for n in range(most, 1, -1) if all(amount % n == 0 for amount in divided)), 1)
 
 
 def consoles_on_gpu(profile: Profile) -> list[str]:

@@ -8,8 +8,10 @@ from parcade.doctor import machine_rules as rules
 from parcade.doctor.facts import Facts
 from parcade.doctor.pools import PlannedRun, Processes
 from parcade.doctor.running import RunningProcess, examine_running
+from parcade.doctor.start import plan_of
 from parcade.machine.threads import Pool
 from parcade.report.findings import Finding, by_gravity
+from parcade.training_flags import parse_training
 
 pytestmark = pytest.mark.quick
 
@@ -103,6 +105,13 @@ def test_one_rank_in_a_container_with_half_a_core_is_not_told_to_be_one():
     assert list(rules.ranks_against_cores(facts, dataclasses.replace(PLAN, ranks=1))) == []
     (finding,) = rules.ranks_against_cores(facts, PLAN)
     assert "--ranks 1 here" in finding.fix
+
+
+def test_the_ranks_that_the_doctor_advises_divide_the_environments():
+    facts = dataclasses.replace(HEALTHY, cores=3, usable_cores=(0, 1, 2))
+    plan = plan_of(parse_training("pong --engine mpi --ranks 8 --num-envs 16".split()))
+    (finding,) = rules.ranks_against_cores(facts, plan)
+    assert "--ranks 2 here" in finding.fix
 
 
 def test_a_process_on_one_numa_node_is_not_told_to_bind_itself():

@@ -283,6 +283,35 @@ def test_advice_names_flags_that_the_algorithm_has(algorithm):
     assert ("env-device" in seen) == (row.make.source_kind in ("rollout", "staggered", "replay"))
 
 
+@pytest.mark.parametrize(
+    ("run", "hyper", "fix"),
+    [
+        ({}, {"num_envs": 32}, "--ranks 4 "),
+        ({}, {"num_envs": 6}, "--ranks 3 "),
+        ({"overlap": True}, {"num_envs": 12}, "--ranks 3 "),
+        ({}, {"num_envs": 12, "replay_capacity": 1000, "batch_size": 32}, "--ranks 4 "),
+        ({}, {"num_envs": 12, "replay_capacity": 1000, "batch_size": 30}, "--ranks 3 "),
+        ({}, {"num_envs": 12, "population": 12}, "--ranks 3 "),
+        ({}, {"num_envs": 35}, "--ranks 1 "),
+    ],
+)
+def test_ranks_that_do_not_divide_the_work_are_never_advised(run, hyper, fix):
+    crowded = with_settings(with_settings(both(local_size=8), "run", **run), "hyper", **hyper)
+    (finding,) = advice.more_ranks_than_cores(crowded)
+    assert fix in finding.fix
+
+
+def test_a_run_that_cannot_be_divided_further_is_not_offered_more_ranks():
+    idle = both(split=split(emulate=9.0), iteration_cpu_seconds=[0.5] * 10)
+    for num_envs, says in ((4, "more ranks (--engine mpi --ranks 4)"), (2, "more cores")):
+        (finding,) = advice.environment_bound(with_settings(idle, "hyper", num_envs=num_envs))
+        assert says in finding.fix
+    (finding,) = advice.communication_bound(
+        with_settings(profile(*(rank(i, split(communicate=4.0)) for i in range(5))), "hyper", num_envs=5)
+    )
+    assert finding.fix.endswith("or 1 rank")
+
+
 def test_more_ranks_are_offered_only_where_cores_are_idle():
     busy = split(emulate=15.0)
     cpu = [2.1] * 10  # 21 CPU-seconds in 21 s: a core for each rank
