@@ -15,13 +15,22 @@ def end_signals() -> tuple[int, ...]:
     return (signal.SIGTERM, signal.SIGHUP) if hung_up else (signal.SIGTERM,)
 
 
-def exits_in_order() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def exits_in_order() -> Iterator[None]:
     """Let the end signals raise SystemExit, so that contexts end what they have started."""
+    received: list[int] = []
 
     def leave(number: int, frame: FrameType | None) -> None:
+        received.append(number)
         sys.exit(128 + number)
 
-    return _handling(leave)
+    with _handling(leave):
+        try:
+            yield
+        except SystemExit:
+            if received:  # where a call of Ray is interrupted, it exits with a code of its own
+                sys.exit(128 + received[-1])
+            raise
 
 
 def interrupts_on_end() -> contextlib.AbstractContextManager[None]:

@@ -188,8 +188,8 @@ def start_run(config: TrainConfig) -> Path:
 def new_run(config: TrainConfig) -> Iterator[Path]:
     """Create the run's directory as ``start_run`` does, and lock it for the block.
 
-    A run that fails in the block by a mistake of the user, or is interrupted, before it has saved or reported
-    anything is removed: it must not block the next attempt.
+    A run that fails in the block by a mistake of the user, or is interrupted or exits, before it has saved or
+    reported anything is removed: it must not block the next attempt.
     """
     check_device(config)
     recording = read_start_file(config.game, config.env) if config.env.starts_from_file else None
@@ -207,7 +207,7 @@ def new_run(config: TrainConfig) -> Iterator[Path]:
         try:
             _write_start(config, run, recording)
             yield run
-        except (UsageError, KeyboardInterrupt):
+        except (UsageError, KeyboardInterrupt, SystemExit):
             run_directory.remove_unused(run)
             raise
 

@@ -53,6 +53,30 @@ def test_a_signal_leaves_a_checkpoint_of_that_moment(tmp_path, number):
     assert newest_checkpoint(tmp_path / "run")[1]["progress"]["frames"] == result["frames"]
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize("engine", [["--engine", "local"], ["--engine", "mpi", "--ranks", "2"]])
+def test_a_signal_before_the_first_iteration_leaves_no_directory_in_the_way(
+    tmp_path, monkeypatch, number, code, engine
+):
+    def starting(*arguments, **keywords):
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+        except SystemExit:
+            sys.exit(1)  # as a call of Ray does
+
+    monkeypatch.setattr("parcade.train.run_training", starting)
+    monkeypatch.setattr("parcade.cluster.launch.run_ranks", starting)
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)  # also under nohup
+    before = signal.signal(number, lambda *_: pytest.fail("the program's own handler was not installed"))
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main(["train", "tiny_catch", "--num-envs", "4", *engine, "--run-dir", str(tmp_path / "run")])
+    finally:
+        signal.signal(number, before)
+    assert ended.value.code == code and list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.processes
 def test_a_run_that_is_at_work_is_not_resumed(tmp_path, capsys):
     run = tmp_path / "run"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from parcade.cluster.hosts import Host, check_slots, interface_name, most_ranks_on_a_host, read_hosts
 from parcade.cluster.versions import check_hosts
 from parcade.commands.resume import Start, resume_flags, resumed, taken_over
+from parcade.ending import exits_in_order
 from parcade.errors import UsageError
 from parcade.machine.imports import without_collections
 
@@ -65,7 +66,7 @@ def _run(start: Start) -> int:
     config, resume = start.config, start.run
     if config.run.engine != "mpi":
         check_one_process(config)
-        with _directory_of(config, resume) as run:
+        with exits_in_order(), _directory_of(config, resume) as run:
             return _train_here(config, run, resume is not None)
     if ranks.launched_as_rank():
         return _train_as_rank(config, resume)
@@ -74,7 +75,7 @@ def _run(start: Start) -> int:
     mpi.find_mpiexec()
     hosts = checked_hosts(config.run)
     local_ranks = most_ranks_on_a_host(hosts, config.run.ranks) if hosts else config.run.ranks
-    with _directory_of(config, resume) as run:
+    with exits_in_order(), _directory_of(config, resume) as run:
         job = _job(start, run, hosts, local_ranks)
         return _train_by_ranks(config, job, is_new=resume is None)
 

@@ -14,12 +14,14 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +249,8 @@ class RayEngine:
 
     def _init(self, **words: Any) -> None:
         try:
-            self._ray.init(log_to_driver=False, logging_level="ERROR", configure_logging=False, **words)
+            with _keeping_handler():
+                self._ray.init(log_to_driver=False, logging_level="ERROR", configure_logging=False, **words)
         except Exception as error:  # a plain one if a node starts too slowly
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             if self._directory:
@@ -345,6 +348,19 @@ class RayEngine:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
+
+
+@contextlib.contextmanager
+def _keeping_handler() -> Iterator[None]:
+    """Keep the program's own handler of SIGTERM; Ray sets one that exits with the signal's number."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit as error:
+        sys.exit(128 + signal.SIGTERM if error.code == signal.SIGTERM else error.code)
+    is_own = before not in (signal.SIG_DFL, None)
+    if is_own and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
 
 
 def remove_left_directories(folder: Path) -> None:
