@@ -32,6 +32,8 @@ STOP_GRACE_SECONDS = 60
 # How far a job may overrun its own time limit before the parent ends it.
 LIMIT_GRACE_SECONDS = 120
 POLL_SECONDS = 0.2
+# The reason to end a job at a second Ctrl-C.
+INTERRUPTED = "interrupted twice"
 # Environment variables that are passed to ranks on other hosts.
 CARRIED = {
     "LD_LIBRARY_PATH",
@@ -114,9 +116,9 @@ def run_ranks(job: Job) -> int:
     """Run a job and return the launcher's exit code, or 1 if the job was ended before all ranks finished.
 
     On Ctrl-C, SIGTERM or a closed terminal, the stop file asks the ranks to finish their iteration and save.
-    A later Ctrl-C ends them at once. A job that does not stop in time, overruns its time limit or hangs
-    (``watchdog``) is ended after its stacks are printed. While it writes a checkpoint, it has as much more
-    time as the watchdog allows.
+    A later Ctrl-C ends them at once, with code 130. A job that does not stop in time, overruns its time limit
+    or hangs (``watchdog``) is ended after its stacks are printed. While it writes a checkpoint, it has as
+    much more time as the watchdog allows.
     """
     clear_records(job.run)
     environment = mpi.rank_environment(job.threads_per_rank) | {
@@ -149,6 +151,9 @@ def run_ranks(job: Job) -> int:
             if reason is not None:
                 print(f"parcade: {reason}; ended MPI, nothing is lost", file=sys.stderr, flush=True)
             return 0
+        if reason == INTERRUPTED:  # at once: the stacks would take seconds, and nothing hangs
+            print(f"parcade: {reason}", file=sys.stderr, flush=True)
+            return 130
         if reason is None:
             reason = (
                 f"the launcher ended without an error, but {unfinished} did not finish: "
@@ -209,7 +214,7 @@ def _wait(process: subprocess.Popen, job: Job, asked: list[int]) -> str | None:
             return f"the job overran its time limit by {seconds:.0f} s"
         # Batch systems repeat SIGTERM, and a closed terminal SIGHUP: only a later Ctrl-C is in a hurry.
         if signal.SIGINT in asked[1:]:
-            return "interrupted twice"
+            return INTERRUPTED
         if stop is not None and (seconds := stop.overrun(now)) is not None:
             return f"the job did not stop within {seconds:.0f} s"
         if now >= next_look:

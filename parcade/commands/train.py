@@ -111,7 +111,7 @@ def _train_by_ranks(config, job: Job, *, is_new: bool) -> int:
         return 2
     if code:
         print(f"parcade: the job ended with code {code}; {_going_on(config.game, job.run)}", file=sys.stderr)
-    return 1 if code else 0
+    return code if code in (0, 130) else 1
 
 
 def _directory_of(config, resume: Path | None) -> contextlib.AbstractContextManager[Path]:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from parcade.cli import main
 from parcade.cluster import launch, mpi, watchdog
 from parcade.cluster.launch import Job, run_ranks
 from parcade.cluster.processes import ProcessRecord, own_record, write_record
@@ -97,6 +98,24 @@ def test_a_launcher_that_does_not_come_down_costs_nothing_of_a_job_whose_ranks_a
 def test_a_launcher_that_hangs_before_a_rank_is_through_has_failed(job, capfd):
     assert job(None, True, False) == 1
     assert "rank 0 ended while the others wait" in capfd.readouterr().err
+
+
+def test_a_second_ctrl_c_ends_the_job_at_once_with_its_own_code(job, capfd, monkeypatch):
+    monkeypatch.setattr(launch, "_wait", lambda *arguments: "interrupted twice")
+    monkeypatch.setattr(launch, "stacks", lambda run: pytest.fail("stacks take seconds"))
+    assert job(None, True, False) == 130
+    assert capfd.readouterr().err == "parcade: interrupted twice\n"
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (1, 1), (2, 2), (130, 130), (137, 1)])
+def test_the_exit_code_of_a_job_of_ranks_says_whether_it_was_interrupted(
+    tmp_path, monkeypatch, code, exit_code
+):
+    monkeypatch.setattr(launch, "run_ranks", lambda job: code)
+    run = tmp_path / "run"
+    assert (
+        main(["train", "tiny_catch", "--engine", "mpi", "--ranks", "2", "--run-dir", str(run)]) == exit_code
+    )
 
 
 @pytest.fixture
