@@ -59,9 +59,14 @@ def steps_to_score(curve: Path, score: float) -> tuple[int, float]:
         ) from error
     reached = [milestone for milestone in steps if milestone >= score]
     if not reached:
-        best = max(steps, default=None)
+        if not steps:
+            raise UsageError(
+                f"the run in {curve} reached no milestone, which is a mean score of its last 100 episodes; "
+                "use the curve of a longer run"
+            )
         raise UsageError(
-            f"the run in {curve} never reached {score:g} (its best milestone is {best}); use a lower --score"
+            f"the run in {curve} never reached {score:g} (its best milestone is {max(steps)}); "
+            "use a lower --score"
         )
     milestone = min(reached)
     return steps[milestone], milestone

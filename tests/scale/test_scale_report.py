@@ -51,6 +51,9 @@ def test_steps_to_a_score_come_from_a_finished_runs_milestones(tmp_path):
     assert steps_to_score(tmp_path, 10) == (1_500_000, 18.0)
     with pytest.raises(UsageError, match="never reached 19 .its best milestone is 18.0."):
         steps_to_score(tmp_path, 19)
+    (tmp_path / "result.json").write_text(json.dumps({"milestones": {}}))
+    with pytest.raises(UsageError, match="reached no milestone, .*; use the curve of a longer run"):
+        steps_to_score(tmp_path, 1)
     with pytest.raises(UsageError, match="holds no result.json"):
         steps_to_score(tmp_path / "nowhere", 1)
     for damaged in ([1], {"18": {}}, {"18": 3}, {"high": {"steps": 1}}):
