@@ -223,7 +223,10 @@ def _gpu_facts() -> dict:
 
 
 def _slurm() -> str | None:
-    return _first_line(ask("sinfo", "--version")) if shutil.which("sinfo") else None
+    """Return Slurm's version, or that it does not answer, as without a configuration; None without Slurm."""
+    if shutil.which("sinfo") is None:
+        return None
+    return _first_line(ask("sinfo", "--version")) or "installed, but sinfo --version fails"
 
 
 def _games() -> int | None:

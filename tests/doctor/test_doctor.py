@@ -288,3 +288,18 @@ def test_training_on_a_gpu_warns_of_starts_that_all_consoles_wait_for(start_stat
     said = []
     warn_at_start(config, 1, (0, 1), said.append)
     assert len([line for line in said if "use --start-states cached" in line]) == lines
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("program", "answer", "says"),
+    [
+        (None, None, None),
+        ("/usr/bin/sinfo", "slurm 22.05.8", "slurm 22.05.8"),
+        ("/usr/bin/sinfo", None, "installed, but sinfo --version fails"),
+    ],
+)
+def test_a_slurm_without_its_configuration_is_not_called_missing(monkeypatch, program, answer, says):
+    monkeypatch.setattr(facts.shutil, "which", lambda name: program)
+    monkeypatch.setattr(facts, "ask", lambda *command: answer)
+    assert facts._slurm() == says
