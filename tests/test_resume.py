@@ -304,8 +304,9 @@ def test_a_run_whose_end_cannot_be_saved_says_so_and_is_not_finished(tmp_path, m
 
     monkeypatch.setattr("safetensors.torch.save_file", fail)
     config = config_for("ppo", tmp_path / "run", FRAMES)
-    with pytest.raises(UsageError, match="the end of this run could not be saved .*No space left"):
+    with pytest.raises(UsageError, match="the end of this run could not be saved .*No space left") as raised:
         run_training(config, start_run(config))
+    assert f"start it again with another --run-dir than {tmp_path / 'run'}" in str(raised.value)
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
     assert not (tmp_path / "run" / "result.json").exists()
 

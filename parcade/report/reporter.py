@@ -229,7 +229,11 @@ class Reporter:
             return
         if self.finished and self._has_failed_to_end:
             there = complete_checkpoints(self.run)
-            again = f"continue with: parcade train --resume {self.run}" if there else "start it again"
+            again = (
+                f"continue with: parcade train --resume {self.run}"
+                if there
+                else f"start it again with another --run-dir than {self.run}"
+            )
             raise UsageError(
                 f"the end of this run could not be saved ({failure}); free some space, then {again}"
             )
