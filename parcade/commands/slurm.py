@@ -10,6 +10,7 @@ from pathlib import Path
 
 from parcade.commands.reports import given_flag
 from parcade.errors import UsageError
+from parcade.files.run_directory import claim_directory
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,11 @@ def slurm(arguments: list[str]) -> int:
     flags = parse(SlurmFlags, arguments[:split], prog="parcade slurm")
     words = arguments[split + 1 :]
     config, train, run = _job(words, flags)
+    allocation = _allocation(flags, config)
+    if not config.run.run_dir:
+        run = claim_directory(run)  # another job that is written in the same second gets another one
     path = Path(flags.script) if flags.script else run.with_name(run.name + ".sbatch")
-    text = script(_allocation(flags, config), config.run.engine, train, run, _of_resume(words, config))
+    text = script(allocation, config.run.engine, train, run, _of_resume(words, config))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

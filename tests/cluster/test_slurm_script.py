@@ -265,6 +265,18 @@ def test_a_job_that_could_not_run_is_refused_before_it_queues(words, said, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_jobs_written_in_the_same_second_have_a_directory_and_a_script_each(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("parcade.train.default_run_directory", lambda config: Path("runs/now"))
+    for rate in ("0.001", "0.0001"):
+        assert main(["slurm", "--", "train", "tiny_catch", "--learning-rate", rate]) == 0
+    texts = {path.name: path.read_text() for path in (tmp_path / "runs").glob("*.sbatch")}
+    assert texts.keys() == {"now.sbatch", "now-2.sbatch"}
+    assert "--learning-rate 0.001 " in texts["now.sbatch"]
+    assert "--learning-rate 0.0001 " in texts["now-2.sbatch"]
+    assert f"run={tmp_path / 'runs' / 'now-2'}\n" in texts["now-2.sbatch"]
+
+
 def test_the_directory_of_another_run_is_refused(tmp_path, capsys):
     run = tmp_path / "run"
     train = ["train", "tiny_catch", "--num-envs", "4", "--unroll-length", "8", "--run-dir", str(run)]
