@@ -127,7 +127,8 @@ def record(recording: RecordedCommand, folder: Path, made: Path) -> Profile:
 def _wait(process: subprocess.Popen, limit_seconds: float, log: Path, run: Path) -> int:
     """Wait for the command and return its exit code. All its processes are gone afterwards.
 
-    Ctrl-C interrupts the command. Errors: RuntimeError if it exceeds its limit.
+    Ctrl-C ends the command by SIGTERM: SIGINT is ignored by what a script started in the background. Errors:
+    RuntimeError if the command exceeds its limit.
     """
     deadline = time.monotonic() + limit_seconds
     try:
@@ -142,7 +143,7 @@ def _wait(process: subprocess.Popen, limit_seconds: float, log: Path, run: Path)
                     f"{_last_line(log)}"
                 )
     except KeyboardInterrupt:
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, signal.SIGTERM)
         try:
             process.wait(timeout=STOP_SECONDS)
         except subprocess.TimeoutExpired:

@@ -285,6 +285,24 @@ def test_a_launcher_that_overruns_gets_the_time_to_end_its_ranks_and_what_it_lea
     assert not rank.is_running_here()
 
 
+def test_an_interrupted_command_is_ended_by_a_signal_that_no_background_job_ignores(tmp_path, monkeypatch):
+    """A script's background jobs, and what they start, ignore SIGINT unless they ask for it."""
+    said = "import signal, sys, time\ndef say(number, frame):\n    sys.exit(print(number))\n"
+    heard = "for number in (signal.SIGINT, signal.SIGTERM):\n    signal.signal(number, say)\n"
+    command = [sys.executable, "-c", said + heard + "print('ready', flush=True)\ntime.sleep(60)"]
+    log, readings = tmp_path / "output.log", itertools.count()
+
+    def interrupt_when_ready():
+        if next(readings) and "ready" in log.read_text():
+            raise KeyboardInterrupt
+        return 0.0
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=interrupt_when_ready))
+    with pytest.raises(KeyboardInterrupt):
+        module.record(RecordedCommand(command, "it", 1.0, True, limit_seconds=60.0), tmp_path, tmp_path)
+    assert log.read_text().split() == ["ready", str(int(signal.SIGTERM))]
+
+
 def test_a_command_that_takes_its_time_to_stop_is_not_killed_meanwhile(tmp_path, monkeypatch):
     slow = "import signal, sys, time\ndef stop(*_):\n    time.sleep(6)\n    sys.exit(print('saved'))\n"
     ready = "signal.signal(signal.SIGTERM, stop)\nprint('ready', flush=True)\ntime.sleep(60)"
