@@ -75,13 +75,14 @@ def steps_to_score(curve: Path, score: float) -> tuple[int, float]:
 def usable_ranks(series: Series, cores: int) -> int | None:
     """Return the fewest ranks with at least these cores that the job can use; None if it has none.
 
-    Under strong scaling, ranks share a fixed number of environments evenly. How a program divides its job is
-    unknown.
+    Under strong scaling, ranks share a fixed number of environments, and their groups, evenly. How a program
+    divides its job is unknown.
     """
     ranks = math.ceil(cores / series.threads)
     if series.scaling == "weak" or series.unit != "environments":
         return ranks
-    return next((n for n in range(ranks, series.num_envs + 1) if series.num_envs % n == 0), None)
+    possible = range(ranks, series.num_envs // series.groups + 1)
+    return next((n for n in possible if series.num_envs % (n * series.groups) == 0), None)
 
 
 def answer(questions: Questions, fits: dict[str, CurveFit], series: Series) -> list[Answer]:

@@ -35,13 +35,15 @@ class ScaledJob(Protocol):
     """A job of a scaling study.
 
     ``title`` is its name in the report, ``num_envs`` the amount of work at the smallest size, ``unit`` the
-    unit of ``num_envs``. ``overlaps`` says that a rank works in two threads at once.
+    unit of ``num_envs``. ``overlaps`` says that a rank works in two threads at once, and ``groups`` into how
+    many groups of one size it divides its environments.
     """
 
     title: str
     num_envs: int
     unit: str
     overlaps: bool
+    groups: int
 
     def check(self, size: JobSize) -> None:
         """Reject a size whose work cannot be divided among its ranks. Errors: UsageError."""
@@ -60,6 +62,7 @@ class TrainJob:
         self.title = f"Scaling of {config.run.algorithm} on {config.game}"
         self.num_envs = config.hyper.num_envs
         self.overlaps = config.run.overlap
+        self.groups = getattr(config.hyper, "num_groups", 2 if self.overlaps else 1)
 
     def arguments_at(self, size: JobSize) -> list[str]:
         """Return the user's arguments followed by those of the size, which override them."""
@@ -94,6 +97,7 @@ class ProgramJob:
     unit = "job"
     num_envs = 1
     overlaps = False
+    groups = 1
 
     def __init__(self, words: list[str]) -> None:
         self.words = words

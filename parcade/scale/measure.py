@@ -22,12 +22,16 @@ from parcade.scale.jobs import JobSize, ScaledJob, Scaling
 
 @dataclass(frozen=True)
 class Series:
-    """Comparable sizes: one kind of scaling, threads per rank, and environments at the smallest size."""
+    """Comparable sizes: one kind of scaling, threads per rank, and environments at the smallest size.
+
+    The environments of every rank form ``groups`` of one size, such as the two of ``--overlap``.
+    """
 
     scaling: Scaling
     threads: int
     num_envs: int
     unit: str = "environments"
+    groups: int = 1
 
     @property
     def title(self) -> str:

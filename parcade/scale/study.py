@@ -50,7 +50,7 @@ def all_series(plan: StudyPlan, job: ScaledJob) -> list[Series]:
     """Return a series for every combination in the plan."""
     envs = plan.envs or (job.num_envs,)
     return [
-        Series(scaling, threads, count, job.unit)
+        Series(scaling, threads, count, job.unit, job.groups)
         for scaling in plan.scalings
         for threads in plan.threads
         for count in envs

@@ -82,6 +82,11 @@ def test_answers_are_sizes_that_the_job_can_use():
     assert size(Series("strong", 2, 32), 900) == (16, 1)  # 9 cores are 5 ranks, and 8 divide 32 environments
     assert size(Series("strong", 2, 32), 6_400) == (64, 4)
     assert size(Series("strong", 2, 32), 6_500) == (None, None), "32 environments have no 33rd rank"
+    overlapping = Series("strong", 1, 24, groups=2)
+    assert size(overlapping, 700) == (12, 1), (
+        "7 to 11 ranks, and 8, do not divide 24 environments in two groups"
+    )
+    assert size(overlapping, 1_300) == (None, None), "24 environments have no 13th pair of groups"
     assert size(Series("strong", 2, 1, "job"), 4_500) == (46, 3), "a program's job has no environments"
     assert size(Series("weak", 2, 32), 4_500, per_node=15) == (46, 4)  # a node of 15 cores has 7 ranks of 2
 
