@@ -18,13 +18,18 @@ RANK_SHARED_MEMORY_BYTES = 32 * 2**20
 """Memory that Open MPI and MPICH map in /dev/shm per rank, rounded up."""
 
 
+def _threads_of(facts: Facts) -> int:
+    """Return how many threads of the run's processes compute at once."""
+    return sum(group.count * group.widest.threads for group in facts.processes)
+
+
 def threads_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """More computing threads than cores.
 
     This slowed Karpathy's learner on many MPI ranks until each rank was limited to one thread.
     """
     cores = facts.core_budget
-    threads = sum(group.count * group.widest.threads for group in facts.processes)
+    threads = _threads_of(facts)
     if threads > max(cores, 1) and facts.widest_threads > 1:
         shown = ", ".join(
             f"{group.count} x {group.what} with {group.widest.threads} threads of {group.widest.library}"
@@ -81,15 +86,17 @@ def affinity(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
 
 
 def cgroup(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
-    """Container limits that libraries ignore when they size their thread pools."""
-    if facts.cgroup_cores is not None and facts.cgroup_cores < len(facts.usable_cores):
+    """Limits of a container that the run exceeds."""
+    visible, running = len(facts.usable_cores), _threads_of(facts)
+    if facts.cgroup_cores is not None and facts.cgroup_cores < min(visible, running):
         threads = max(1, int(facts.cgroup_cores / max(1, plan.num_processes)))
+        fewer = f"--threads-per-rank {threads}" if facts.widest_threads > threads else "fewer processes"
         yield Finding(
             "cgroup-cpu-limit",
             "warning",
             "the container's CPU quota is below its number of visible cores; busy threads are throttled",
-            f"quota of {facts.cgroup_cores:g} cores, {len(facts.usable_cores)} cores visible",
-            f"use --threads-per-rank {threads} or raise the limit (docker --cpus)",
+            f"quota of {facts.cgroup_cores:g} cores, {visible} cores visible, {running} threads",
+            f"use {fewer} or raise the limit (docker --cpus)",
         )
     limit = min((b for b in (facts.memory_bytes, facts.cgroup_memory_bytes) if b is not None), default=None)
     needed = plan.num_processes * RANK_MEMORY_BYTES

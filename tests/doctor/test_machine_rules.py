@@ -52,8 +52,8 @@ SICK = {
         "--ranks 4"),
     rules.affinity: ({"usable_cores": (0,)}, {}, "pinned-to-few-cores", "warning",
         "number 0; the machine has 4", "--bind-to none"),
-    rules.cgroup: ({"cgroup_cores": 2.0}, {}, "cgroup-cpu-limit", "warning", "quota of 2 cores",
-        "--threads-per-rank 1"),
+    rules.cgroup: ({"cgroup_cores": 2.0, "processes": WIDE}, {}, "cgroup-cpu-limit", "warning",
+        "quota of 2 cores, 4 cores visible, 16 threads", "--threads-per-rank 1"),
     rules.numa: ({"numa_nodes": ((0, 1), (2, 3))}, {"engine": "local", "ranks": 1}, "numa", "note",
         "2 NUMA nodes", "--ranks 2"),
     rules.simd: ({"simd": ("avx2",)}, {}, "bfloat16-is-slow-here", "warning", "avx2", "--precision float32"),
@@ -98,6 +98,13 @@ def test_the_other_findings_of_rules_that_have_several(facts, plan, name):
     found = rules.examine(dataclasses.replace(HEALTHY, **facts), dataclasses.replace(PLAN, **plan))
     assert name in [finding.rule for finding in found]
     assert name not in [finding.rule for finding in rules.examine(HEALTHY, PLAN)]
+
+
+def test_a_quota_that_holds_the_runs_threads_is_no_finding():
+    facts = dataclasses.replace(HEALTHY, cgroup_cores=2.0)
+    assert list(rules.cgroup(facts, PLAN)) == []
+    (finding,) = rules.cgroup(dataclasses.replace(facts, cgroup_cores=1.5), PLAN)
+    assert finding.fix == "use fewer processes or raise the limit (docker --cpus)"
 
 
 def test_one_rank_in_a_container_with_half_a_core_is_not_told_to_be_one():
