@@ -72,6 +72,22 @@ def ranks_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         )
 
 
+def parts_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
+    """Far more actors and learners than cores. A few more do no harm: while one computes, others wait."""
+    counts = {kind: count for kind, count, _ in plan.parts if kind in ("actor", "learner")}
+    cores = max(1, int(facts.core_budget))
+    if sum(counts.values()) > 2 * cores:
+        many = "actor" if counts.get("actor", 0) > 1 else "learner"
+        most = max(1, 2 * cores - sum(counts.values()) + counts[many])
+        yield Finding(
+            "more-parts-than-cores",
+            "warning",
+            "actors and learners wait for cores, and weights and experience get old meanwhile",
+            f"{' and '.join(f'{count} {kind}(s)' for kind, count in counts.items())} on {cores} core(s)",
+            f"use --num-{many}s {most} or fewer here, or join a cluster of several hosts (--address)",
+        )
+
+
 def affinity(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """A launcher or a batch system that pins this process to some of the machine's cores."""
     if len(facts.usable_cores) < facts.cores:
@@ -278,6 +294,7 @@ RULES: tuple[Rule, ...] = (
     threads_against_cores,
     waiting_threads_spin,
     ranks_against_cores,
+    parts_against_cores,
     affinity,
     cgroup,
     numa,

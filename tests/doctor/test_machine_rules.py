@@ -50,6 +50,8 @@ SICK = {
         "warning", "not set", "OMP_WAIT_POLICY=PASSIVE"),
     rules.ranks_against_cores: ({}, {"ranks": 5}, "more-ranks-than-cores", "warning", "5 ranks on 4",
         "--ranks 4"),
+    rules.parts_against_cores: ({}, {"parts": (("actor", 100, 1), ("learner", 1, 1), ("shard", 9, 1))},
+        "more-parts-than-cores", "warning", "100 actor(s) and 1 learner(s) on 4 core(s)", "--num-actors 7"),
     rules.affinity: ({"usable_cores": (0,)}, {}, "pinned-to-few-cores", "warning",
         "number 0; the machine has 4", "--bind-to none"),
     rules.cgroup: ({"cgroup_cores": 2.0, "processes": WIDE}, {}, "cgroup-cpu-limit", "warning",
@@ -98,6 +100,14 @@ def test_the_other_findings_of_rules_that_have_several(facts, plan, name):
     found = rules.examine(dataclasses.replace(HEALTHY, **facts), dataclasses.replace(PLAN, **plan))
     assert name in [finding.rule for finding in found]
     assert name not in [finding.rule for finding in rules.examine(HEALTHY, PLAN)]
+
+
+def test_twice_as_many_parts_as_cores_are_no_finding_and_learners_that_play_are_counted():
+    fits = dataclasses.replace(PLAN, parts=(("actor", 7, 1), ("learner", 1, 1), ("shard", 3, 1)))
+    assert list(rules.parts_against_cores(HEALTHY, fits)) == []
+    learners = dataclasses.replace(PLAN, parts=(("learner", 9, 1), ("shard", 1, 1)))
+    (finding,) = rules.parts_against_cores(HEALTHY, learners)
+    assert "--num-learners 8 or fewer" in finding.fix
 
 
 def test_a_quota_that_holds_the_runs_threads_is_no_finding():
