@@ -12,6 +12,9 @@ from parcade.commands.reports import given_flag
 from parcade.errors import UsageError
 from parcade.files.run_directory import claim_directory
 
+LONGEST_WARNING_SECONDS = 65_535
+"""Of sbatch's ``--signal``."""
+
 
 @dataclass(frozen=True)
 class SlurmFlags:
@@ -227,6 +230,11 @@ def _allocation(flags: SlurmFlags, config):
     if not 1 <= warning < max(limit, 60):
         raise UsageError(
             f"warning={flags.warning} does not fit into time={flags.time}; use a shorter one of at least 1 s"
+        )
+    if warning > LONGEST_WARNING_SECONDS:
+        raise UsageError(
+            f"warning={flags.warning} is more than the {LONGEST_WARNING_SECONDS:,} s that sbatch accepts; "
+            "use 18h or less"
         )
     try:
         extra = tuple(shlex.split(flags.extra))

@@ -242,6 +242,7 @@ def test_a_job_on_gpus_asks_for_them(written):
         ),
         ([*PARTS, "--address", "auto"], "this job starts its own; leave it out"),
         (["--time", "2m", "--warning", "3m", *JOB], "warning=3m does not fit into time=2m"),
+        (["--time", "24h", "--warning", "19h", *JOB], "warning=19h is more than the 65,535 s that sbatch"),
         (
             ["--", "train", "tiny_catch", "--engine", "mpi", "--ranks", "64"],
             "num_envs=32 is fewer than world_size=64",
