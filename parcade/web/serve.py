@@ -41,7 +41,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     try:
         bound.bind((host, port))
         bound.listen(MOST_CONNECTIONS)  # from here on, a browser that is faster than the server waits
-    except socket.gaierror:
+    except (socket.gaierror, TypeError, UnicodeError):  # the last two: letters that no name may have
         bound.close()
         raise UsageError(NO_ADDRESS.format(host=host)) from None
     except OSError as error:
