@@ -103,6 +103,67 @@ assert.deepEqual([chart.series[0].x, chart.options.x], [[2], "frames"]);
 """)
 
 
+def test_a_comparison_is_drawn_though_reports_come_faster_than_answers(run):
+    run(
+        SUMMARY
+        + """
+const { Compare } = await import("./compare.js");
+const curve = (x) => ({ x: [x], y: [x], low: [x], high: [x] });
+const answer = (x) => ({ curves: { a: { score_mean: curve(x) } }, complete: true });
+const compare = new Compare();
+compare.show([summary("a")]);
+compare.show([summary("a")]);
+await settled();
+const [first, second] = waiting("/curves");
+await first.answer(answer(1));
+assert.deepEqual(compare.chart.series[0]?.x, [1]);
+compare.show([summary("a")]);
+await settled();
+const third = waiting("/curves")[2];
+await third.answer(answer(3));
+await second.answer(answer(2));
+assert.deepEqual(compare.chart.series[0].x, [3]);
+compare.show([summary("a")]);
+compare.axis = "wall_seconds";
+compare.draw();
+await settled();
+const [frames, seconds] = waiting("/curves").slice(3);
+await frames.answer(answer(4));
+assert.deepEqual([compare.chart.series[0].x, compare.chart.options.x], [[3], "frames"]);
+await seconds.answer(answer(5));
+assert.deepEqual([compare.chart.series[0].x, compare.chart.options.x], [[5], "wall_seconds"]);
+"""
+    )
+
+
+def test_metrics_that_come_after_the_page_was_opened_can_be_compared(run):
+    run(
+        SUMMARY
+        + """
+const { Compare } = await import("./compare.js");
+const compare = new Compare();
+const learn = async (metrics) => { await settled(); await waiting("/metrics").at(-1).answer({ metrics }); };
+compare.show([summary("a")]);
+await learn({});
+compare.show([summary("a")]);  // its first report
+await learn({ frames: "", loss: "of the update" });
+assert.deepEqual(compare.known.children.map((each) => each.value), ["frames", "loss"]);
+const count = waiting("/metrics").length;
+compare.show([summary("a")]);
+await settled();
+assert.equal(waiting("/metrics").length, count);
+compare.field.value = "entropy";
+compare.field.handlers.change();
+await learn({ frames: "", loss: "", entropy: "" });
+assert.deepEqual([compare.metric, compare.field.value], ["entropy", "entropy"]);
+compare.field.value = "no such metric";
+compare.field.handlers.change();
+await learn({ frames: "", loss: "", entropy: "" });
+assert.deepEqual([compare.metric, compare.field.value], ["entropy", "entropy"]);
+"""
+    )
+
+
 def test_the_race_draws_the_axis_that_it_asked_for(run):
     run("""
 const { RaceChart } = await import("./race_chart.js");

@@ -15,6 +15,7 @@ export class Compare {
     this.groups = new Map();
     this.metric = "score_mean";
     this.axis = "frames";
+    this.request = this.drawn = 0;
     this.chart = new Chart({ label: "Comparison of runs", height });
     this.legend = el("ul", { class: "legend" });
     this.known = el("datalist", { id: "metrics" });
@@ -48,7 +49,7 @@ export class Compare {
     const changed = runs.map((run) => run.id).join() !== this.names.join();
     this.names = runs.map((run) => run.id);
     this.groups = new Map([...runs].reverse().map((run) => [run.group, { text: `${run.algorithm} ${run.game}`, first: run.id }]));
-    if (changed) this.learning = this.#learnMetrics();
+    if (changed || (runs.length && !Object.keys(this.meanings ?? {}).length)) this.learning = this.#learnMetrics();
     return this.draw();
   }
 
@@ -62,26 +63,37 @@ export class Compare {
   /** Take a metric's name, or the first whose name or meaning contains the text. */
   async #choose(text) {
     await this.learning;
-    const wanted = text.trim().toLowerCase();
-    const found = Object.entries(this.meanings ?? {});
-    const match = found.find(([name]) => name === wanted) ?? found.find(([name]) => name.includes(wanted))
-      ?? found.find(([, meaning]) => meaning.toLowerCase().includes(wanted));
-    if (match) this.metric = match[0];
+    if (!this.#named(text)) await (this.learning = this.#learnMetrics());  // newer reports may have it
+    this.metric = this.#named(text) ?? this.metric;
     this.field.value = this.metric;
     this.meaning.textContent = this.meanings?.[this.metric] ?? "";
     this.draw();
   }
 
+  /** Return the metric with this name, or the first whose name or meaning contains the text. */
+  #named(text) {
+    const wanted = text.trim().toLowerCase();
+    const found = Object.entries(this.meanings ?? {});
+    const match = found.find(([name]) => name === wanted) ?? found.find(([name]) => name.includes(wanted))
+      ?? found.find(([, meaning]) => meaning.toLowerCase().includes(wanted));
+    return match?.[0];
+  }
+
   /** Read the curves and draw them; while the server has read only samples of long files, once more. */
   async draw() {
-    const wanted = (this.request = (this.request ?? 0) + 1);
-    const names = this.names;
+    const wanted = ++this.request;
+    const { names, metric, axis } = this;
+    const hasMean = this.mean.checked;
     const answer = names.length
-      ? await reporting(() => get("curves", { run: names, metric: this.metric, x: this.axis, points: POINTS }))
+      ? await reporting(() => get("curves", { run: names, metric, x: axis, points: POINTS }))
       : { curves: {}, complete: true };
-    const bands = this.mean.checked && names.length
-      ? await reporting(() => get("bands", { run: names, metric: this.metric, x: this.axis })) : {};
-    if (!answer || !bands || wanted !== this.request) return;
+    const bands = hasMean && names.length
+      ? await reporting(() => get("bands", { run: names, metric, x: axis })) : {};
+    // As in `CurvesPanel.update`: an answer to what is still asked is drawn unless a newer one was drawn before.
+    const isOfOther = metric !== this.metric || axis !== this.axis || hasMean !== this.mean.checked
+      || names.join() !== this.names.join();
+    if (!answer || !bands || wanted < this.drawn || isOfOther) return;
+    this.drawn = wanted;
     this.#set(answer.curves, bands);
     const reads = !answer.complete && names.length <= MOST_READ_AHEAD;
     this.state.textContent = answer.complete ? "" : reads ? "reading all points" : `sampled; ${MOST_READ_AHEAD} runs or fewer show all points`;
