@@ -23,9 +23,12 @@ BRIGHTEST_SHARE = 0.995
 Saliency = Callable[[Policy, Tensor, Tensor | None, Tensor, int], np.ndarray | None]
 
 
-def _is_image(inputs: Tensor) -> bool:
-    """Return whether prepared inputs ``[1, 1, ...]`` are an image ``[height, width]``, or a stack of them."""
-    return inputs.ndim in (4, 5)
+def _is_image(observed: Tensor, inputs: Tensor) -> bool:
+    """Return whether prepared inputs ``[1, 1, ...]`` are an image ``[height, width]``, or a stack of them.
+
+    Bytes with two axes are a stack of RAM; an image with two axes is Karpathy's, int8.
+    """
+    return inputs.ndim == 5 or (inputs.ndim == 4 and observed.dtype != torch.uint8)
 
 
 def _levels(heat: Tensor) -> np.ndarray:
@@ -39,7 +42,7 @@ def gradient(
 ) -> np.ndarray | None:
     """Return the map ``[height, width]`` uint8, or None if the observation ``[1, ...]`` is no image."""
     inputs = policy.prepare(observed[None])
-    if not _is_image(inputs):
+    if not _is_image(observed, inputs):
         return None
     with torch.enable_grad():
         inputs = inputs.requires_grad_()
@@ -54,7 +57,7 @@ def occlusion(
 ) -> np.ndarray | None:
     """Return the map ``[height, width]`` uint8, or None if the observation ``[1, ...]`` is no image."""
     inputs = policy.prepare(observed[None])
-    if not _is_image(inputs):
+    if not _is_image(observed, inputs):
         return None
     image = inputs[0, 0]  # [height, width] or [height, width, stack]
     height, width = image.shape[:2]

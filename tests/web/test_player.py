@@ -167,6 +167,16 @@ def test_both_saliencies_find_the_only_pixel_that_matters():
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize(("shape", "dtype", "is_image"), [((80, 80), np.int8, True), ((4, 128), np.uint8, False)])
+def test_a_stack_of_ram_has_no_saliency(shape, dtype, is_image):
+    policy = Policy(shape, dtype, 2, NetworkConfig("mlp"), "actor_critic")
+    observed = torch.from_numpy(np.random.default_rng(0).integers(0, 2, (1, *shape), dtype))
+    for saliency in SALIENCIES.values():
+        heat = saliency(policy, observed, None, torch.tensor([True]), 1)
+        assert (heat is not None) == is_image
+
+
+@pytest.mark.quick
 def test_a_game_that_could_import_a_module_is_not_played():
     with pytest.raises(UsageError, match="is not played here"):
         check_playable("some_module:Env-v0")
