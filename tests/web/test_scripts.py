@@ -365,6 +365,32 @@ process.exit();  // without waiting for the notice to disappear
     )
 
 
+@pytest.mark.parametrize("kind", ["probability", "Q value"])
+def test_an_agent_that_has_diverged_is_shown_without_numbers(run, kind):
+    run(
+        SOCKETS
+        + """
+const { AgentPanel } = await import("./agent_panel.js");
+const panel = new AgentPanel("a");
+const [socket] = sockets;
+const arrays = [["pictures", [1, 1, 160]]];
+await socket.tell({
+  type: "start", game: "pong", seed: 0, frame_skip: 4, checkpoints: [100], kept: [100], actions: ["none", "up"],
+  action_value_kind: KIND, acts_greedily: false, pinned: null, replaying: null, arrays,
+});
+await socket.tell({
+  type: "step", action_values: [null, null], value: null, action: 0, score: 3, step: 1, lives: 2, ended: false,
+  arrays: [...arrays, ["observation", [0]]],
+});
+assert.equal(box.textContent, "");
+assert.deepEqual(panel.bars.map(({ number }) => number.textContent), ["–", "–"]);
+assert.match(panel.facts.textContent, /^score 3 /);
+panel.close();
+process.exit();
+""".replace("KIND", repr(kind))
+    )
+
+
 @pytest.mark.parametrize("panel", ["AgentPanel", "CheckpointsPanel"])
 def test_players_of_a_hidden_tab_pause_and_those_that_were_paused_stay_so(run, panel):
     module = {"AgentPanel": "agent_panel", "CheckpointsPanel": "checkpoints_panel"}[panel]

@@ -140,8 +140,9 @@ export class AgentPanel {
     if (data.saliency) this.#showHeat(data.saliency);
     const [low, high] = this.kind === "probability" ? [0, 1] : [Math.min(...actionValues), Math.max(...actionValues)];
     this.bars.forEach(({ bar, number, row }, i) => {
-      bar.style.width = percent(high > low ? (actionValues[i] - low) / (high - low) : 0);
-      number.textContent = this.kind === "probability" ? percent(actionValues[i]) : actionValues[i].toFixed(3);
+      const given = actionValues[i];  // null where a diverged policy gives no number
+      bar.style.width = percent(high > low ? (given - low) / (high - low) : 0);
+      number.textContent = given === null ? "–" : this.kind === "probability" ? percent(given) : given.toFixed(3);
       row.classList.toggle("taken", i === action);
     });
     this.#showValue(value);
