@@ -92,7 +92,7 @@ class Curves:
         for name in names:
             columns = self.runs.metrics(name).read_new({x, *metrics})
             for row in zip(columns[x].tolist(), *(columns[m].tolist() for m in metrics), strict=True):
-                writer.writerow([as_text(name), *("" if math.isnan(v) else f"{v:.10g}" for v in row)])
+                writer.writerow([as_text(name), *map(_written, row)])
         return text.getvalue()
 
     def metrics(self, names: list[str]) -> list[str]:
@@ -104,6 +104,13 @@ class Curves:
             columns = file.read_new() if small else Columns(sampled_reports(file.path, 4))
             found |= dict.fromkeys(columns.names)
         return sorted(found)
+
+
+def _written(value: float) -> str:
+    """Return a value with ten digits, or all those of a whole number; nothing for NaN."""
+    if math.isnan(value):
+        return ""
+    return f"{value:.0f}" if value.is_integer() and abs(value) < 2**53 else f"{value:.10g}"
 
 
 def as_text(name: str) -> str:

@@ -287,6 +287,18 @@ def test_a_csv_has_every_point(client):
     )
 
 
+def test_a_csv_has_all_digits_of_frames(client, root):
+    frames = [12_345_678_901, 12_345_678_905]
+    lines = [
+        json.dumps({"frames": each, "score_mean": score})
+        for each, score in zip(frames, (0, 1e20), strict=True)
+    ]
+    (root / "pong-s0" / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
+    query = {"run": "pong-s0", "metric": "score_mean", "x": "frames"}
+    rows = client.get("/api/csv", params=query).text.splitlines()[1:]
+    assert rows == [f"pong-s0,{frames[0]},0", f"pong-s0,{frames[1]},1e+20"]
+
+
 def test_a_run_says_what_is_inside(client, root):
     run = root / "pong-s0"
     write_process(run, seconds={"main": {"learn": 3.0}})
