@@ -167,7 +167,9 @@ def test_both_saliencies_find_the_only_pixel_that_matters():
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(("shape", "dtype", "is_image"), [((80, 80), np.int8, True), ((4, 128), np.uint8, False)])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "is_image"), [((80, 80), np.int8, True), ((4, 128), np.uint8, False)]
+)
 def test_a_stack_of_ram_has_no_saliency(shape, dtype, is_image):
     policy = Policy(shape, dtype, 2, NetworkConfig("mlp"), "actor_critic")
     observed = torch.from_numpy(np.random.default_rng(0).integers(0, 2, (1, *shape), dtype))

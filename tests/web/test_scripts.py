@@ -375,12 +375,13 @@ const panel = new AgentPanel("a");
 const [socket] = sockets;
 const arrays = [["pictures", [1, 1, 160]]];
 await socket.tell({
-  type: "start", game: "pong", seed: 0, frame_skip: 4, checkpoints: [100], kept: [100], actions: ["none", "up"],
-  action_value_kind: KIND, acts_greedily: false, pinned: null, replaying: null, arrays,
+  type: "start", game: "pong", seed: 0, frame_skip: 4, checkpoints: [100], kept: [100],
+  actions: ["none", "up"], action_value_kind: KIND, acts_greedily: false, pinned: null, replaying: null,
+  arrays,
 });
 await socket.tell({
-  type: "step", action_values: [null, null], value: null, action: 0, score: 3, step: 1, lives: 2, ended: false,
-  arrays: [...arrays, ["observation", [0]]],
+  type: "step", action_values: [null, null], value: null, action: 0, score: 3, step: 1, lives: 2,
+  ended: false, arrays: [...arrays, ["observation", [0]]],
 });
 assert.equal(box.textContent, "");
 assert.deepEqual(panel.bars.map(({ number }) => number.textContent), ["–", "–"]);
