@@ -75,11 +75,7 @@ def evaluate(
     deviation (of exactly these scores), minimum and maximum; and the mean number of steps.
     Errors: UsageError when episodes is below 1, seed below 0, greedy no bool or epsilon no probability.
     """
-    episodes, seed = whole("episodes", episodes, 1), whole("seed", seed, 0)
-    if not isinstance(greedy, bool | np.bool_):
-        raise UsageError(f"greedy={greedy!r}: expected True or False")
-    if epsilon is not None and not (isinstance(epsilon, Real) and 0 <= epsilon <= 1):
-        raise UsageError(f"epsilon={epsilon!r} is not in [0, 1]; it is a probability, e.g. 0.05")
+    episodes, seed = whole("episodes", episodes, 1), _checked_seed(seed, greedy=greedy, epsilon=epsilon)
     num_envs = min(episodes, MAX_ENVS)
     wanted = np.full(num_envs, episodes // num_envs)  # episodes of each environment
     wanted[: episodes % num_envs] += 1
@@ -116,6 +112,15 @@ def evaluate(
     }
 
 
+def _checked_seed(seed: Any = 0, *, greedy: Any = False, epsilon: Any = None, **env: Any) -> int:
+    """Check how an agent is to play; return the seed. Errors: UsageError."""
+    if not isinstance(greedy, bool | np.bool_):
+        raise UsageError(f"greedy={greedy!r}: expected True or False")
+    if epsilon is not None and not (isinstance(epsilon, Real) and 0 <= epsilon <= 1):
+        raise UsageError(f"epsilon={epsilon!r} is not in [0, 1]; it is a probability, e.g. 0.05")
+    return whole("seed", seed, 0)
+
+
 def _decide(agent: Agent, group: EnvGroup, greedy: bool) -> Acted:
     if greedy or agent.acts_greedily:
         with group.precision.autocast():
@@ -144,8 +149,9 @@ def played_frames(
 
     The agent plays as in ``evaluate``. Frames are ``[210, 160, 3]`` uint8. They come from a second console
     with the same seeds and actions, so that they do not depend on the agent's observations.
+    Errors: UsageError, as ``evaluate``.
     """
-    config = agent.config
+    seed, config = _checked_seed(seed, greedy=greedy, epsilon=epsilon), agent.config
     group = _group(agent, 1, seed, epsilon, **env)
     colour = in_colour(replace(config.env, **env))
     colour = replace(colour, start_states=env.get("start_states", colour.start_states))
@@ -173,11 +179,12 @@ def record_video(agent: Agent, path: str | Path, *, games: int = 1, **play: Any)
 
     ``play``: how the agent plays, as for ``played_frames``. The video is H.264 at twice the console's
     resolution and plays in real time.
-    Errors: UsageError when the file cannot be written, or games is below 1.
+    Errors: UsageError when the file cannot be written, games is below 1, or as ``evaluate`` for ``play``.
     """
     import imageio_ffmpeg
 
     games = whole("games", games, 1)
+    _checked_seed(**play)
     check_video(agent, Path(path))
     scale = 2
     writer = imageio_ffmpeg.write_frames(
@@ -211,9 +218,10 @@ def record_video(agent: Agent, path: str | Path, *, games: int = 1, **play: Any)
 def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) -> None:
     """Show episodes in the terminal in real time, two pixels per character.
 
-    Errors: UsageError without a terminal, or when games is below 1.
+    Errors: UsageError without a terminal, when games is below 1, or seed below 0.
     """
     games = whole("games", games, 1)
+    _checked_seed(seed, greedy=greedy)
     if not sys.stdout.isatty():
         raise UsageError("watch needs a terminal; use: parcade eval DIR --video out.mp4")
     require_screen(agent)

@@ -215,6 +215,26 @@ def test_a_video_of_no_game_is_refused(pong_run, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("play", "said"),
+    [({"seed": -1}, "seed=-1"), ({"greedy": "no"}, "greedy='no'"), ({"epsilon": 3}, "epsilon=3")],
+)
+def test_a_video_checks_how_the_agent_is_to_play_as_an_evaluation_does(tmp_path, play, said):
+    from parcade.evaluate import evaluate, played_frames, record_video, watch
+
+    agent = parcade.load("zoo:pong")
+    ways = [
+        lambda: evaluate(agent, 1, **play),
+        lambda: record_video(agent, str(tmp_path / "out.mp4"), **play),
+        lambda: next(played_frames(agent, **play)),
+        *([] if "epsilon" in play else [lambda: watch(agent, **play)]),
+    ]
+    for way in ways:
+        with pytest.raises(parcade.UsageError, match=said):
+            way()
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.fixture(scope="module")
 def q_run(tmp_path_factory):
     """A run of DQN in bfloat16 that has barely learned and still explores often."""
