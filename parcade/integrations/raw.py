@@ -80,7 +80,7 @@ class RawAtariEnv(gymnasium.Env):
         self._obs_type = obs_type
         self._set_variant()
         self.render_mode = render_mode
-        self.metadata = {**self.metadata, "render_fps": FRAMES_PER_SECOND / np.mean(self._frameskip)}
+        self.metadata = {**self.metadata, "render_fps": FRAMES_PER_SECOND / _mean_frames(self._frameskip)}
         self._action_set = self.ale.getLegalActionSet() if full_action_space else arcade.actions
         self.action_space = Discrete(len(self._action_set))
         shapes = {"rgb": (arcade.height, 160, 3), "grayscale": (arcade.height, 160), "ram": (128,)}
@@ -190,6 +190,11 @@ class RawAtariEnv(gymnasium.Env):
 def _check_probability(value: Any) -> None:
     if not isinstance(value, Real) or not 0 <= float(value) <= 1:
         raise UsageError(f"repeat_action_probability={value!r} is not in [0, 1]; use e.g. 0.25")
+
+
+def _mean_frames(frameskip: int | tuple[int, int]) -> float:
+    """Return the mean number of frames per step."""
+    return frameskip if isinstance(frameskip, int) else (frameskip[0] + frameskip[1] - 1) / 2
 
 
 def checked_frameskip(frameskip: int | tuple[int, int]) -> int | tuple[int, int]:

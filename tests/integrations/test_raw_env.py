@@ -118,6 +118,12 @@ def test_an_action_may_be_an_array_or_a_tensor_without_axes_as_for_ale_py():
         assert np.array_equal(ours.step(action)[0], theirs.step(action)[0])
 
 
+@pytest.mark.parametrize(("frameskip", "rate"), [(1, 60), (4, 15), ((2, 5), 20), ((1, 2), 60)])
+def test_a_video_of_a_raw_game_plays_in_real_time(frameskip, rate):
+    env = RawAtariEnv("pong", frameskip=frameskip)
+    assert env.metadata["render_fps"] == rate and isinstance(env.metadata["render_fps"], float)
+
+
 def test_gymnasiums_checker_accepts_a_raw_game():
     env = gymnasium.make(raw_env_id("space_invaders"), render_mode="rgb_array")
     check_env(env.unwrapped)
