@@ -100,12 +100,12 @@ def _check_agent(against: str, game: str) -> None:
         return
     run = agent_directory(against)
     config = load_config(run)
-    _check_trains(run, config.game, game)
+    _check_trains(against, config.game, game)
     check_has_sides(config.env)
     newest_checkpoint(run, check_files=False)
 
 
-def _check_trains(run: Path, trained: str, game: str) -> None:
+def _check_trains(run: str, trained: str, game: str) -> None:
     if trained != game:
         raise UsageError(f"{run} was trained on {trained}, not {game}; use an agent of {game}")
 
@@ -117,7 +117,7 @@ def _curve_of(flags: RaceFlags, game: str, directory: Path) -> Path | None:
     if flags.train:
         return directory / AGENT
     if flags.run:
-        _check_trains(Path(flags.run), read_json(Path(flags.run) / "config.json").get("game", ""), game)
+        _check_trains(flags.run, read_json(Path(flags.run) / "config.json").get("game", ""), game)
         return Path(flags.run).resolve()
     against = Path(flags.against)
     return against.resolve() if flags.against and (against / "metrics.jsonl").is_file() else None

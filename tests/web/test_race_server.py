@@ -229,7 +229,8 @@ def test_errors_are_one_line_each(tmp_path, capsys, monkeypatch, taken_port):
     assert "--against" in refused(capsys, "pong", "--duel")
     assert "A or B" in refused(capsys, "pong", "--duel", "--against", "random", "--side", "C")
     assert "not offered" in refused(capsys, "breakout", "--duel", "--against", "zoo:breakout")
-    assert "trained on breakout, not pong" in refused(capsys, "pong", "--against", "zoo:breakout")
+    line = refused(capsys, "pong", "--against", "zoo:breakout")
+    assert "zoo:breakout was trained on breakout, not pong" in line and "agents" not in line.split(";")[0]
     assert "did you mean 'pong'" in refused(capsys, "pong", "--against", "zoo:pogn")
     assert "does not exist" in refused(capsys, "pong", "--against", "nothing")
     assert "does not exist" in refused(capsys, "pong", "--run", "nothing")
