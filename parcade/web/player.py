@@ -115,6 +115,7 @@ class Player:
             "game": config.game,
             "seed": seed,
             "frame_skip": config.env.frame_skip,
+            "observations": config.env.observations,
             "checkpoints": [each.agent.frames for each in self._stages],
             "kept": [int(path.name) for path in complete_checkpoints(self.run)],
             "actions": action_names(stage),

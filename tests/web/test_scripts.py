@@ -365,6 +365,38 @@ process.exit();  // without waiting for the notice to disappear
     )
 
 
+def test_saliency_lies_over_the_rows_that_the_agent_sees(run):
+    run(
+        SOCKETS
+        + """
+const { AgentPanel } = await import("./agent_panel.js");
+const panel = new AgentPanel("a");
+const [socket] = sockets;
+const image = { data: new Uint8ClampedArray(80 * 80 * 4) };
+panel.heat.getContext = () => ({ createImageData: () => image, putImageData: () => {} });
+const rows = async (observations) => {
+  const arrays = [["pictures", [1, 1, 160]]];
+  await socket.tell({
+    type: "start", game: "pong", seed: 0, frame_skip: 4, observations, checkpoints: [100], kept: [100],
+    actions: ["none"], action_value_kind: "probability", acts_greedily: false, pinned: null, replaying: null,
+    arrays,
+  });
+  panel.stack.replaceChildren(document.createElement("canvas"));  // one frame
+  await socket.tell({
+    type: "step", action_values: [1], value: 0, action: 0, score: 3, step: 1, lives: 2, ended: false,
+    arrays: [...arrays, ["observation", [0]], ["saliency", [80, 80]]],
+  });
+  assert.equal(box.textContent, "");
+  return panel.heat.style.height;
+};
+assert.equal(await rows("grey"), "100%");
+assert.match(await rows("karpathy_2016"), /^76/);
+panel.close();
+process.exit();
+"""
+    )
+
+
 @pytest.mark.parametrize("kind", ["probability", "Q value"])
 def test_an_agent_that_has_diverged_is_shown_without_numbers(run, kind):
     run(

@@ -174,8 +174,7 @@ export class AgentPanel {
 
   #showHeat({ shape: [height, width], bytes }) {
     draw(this.heat, { height, width, indices: bytes }, HEAT);
-    const isCropped = height === 80 && width === 80 && this.stack.children.length === 1;
-    const [top, bottom] = isCropped ? KARPATHY_ROWS : [0, 210];
+    const [top, bottom] = this.playing.observations === "karpathy_2016" ? KARPATHY_ROWS : [0, 210];
     this.heat.style.top = `${(top / 210) * 100}%`;
     this.heat.style.height = `${((bottom - top) / 210) * 100}%`;
   }
