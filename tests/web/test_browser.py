@@ -200,6 +200,13 @@ def test_skipping_to_the_content_stays_in_the_view_and_a_mistyped_address_is_sho
     page.get_by_text("live", exact=True).wait_for()
 
 
+def test_every_view_has_its_title(open_page):
+    page = open_page("#/run/pong-s0")
+    wait_until(page, lambda: page.title() == "pong-s0 \u2013 parcade dashboard")
+    page.get_by_role("link", name="parcade", exact=True).click()
+    wait_until(page, lambda: page.title() == "parcade dashboard")
+
+
 def test_all_is_reached_by_keyboard_and_arrow_keys_read_values(open_page):
     page = open_page()
     page.locator("table.runs").get_by_label("Compare seed-1").wait_for()

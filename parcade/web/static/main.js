@@ -11,6 +11,7 @@ const main = document.getElementById("main");
 const link = document.getElementById("link");
 const store = new Store();
 
+const TITLE = document.title;
 const isRace = location.pathname === "/race";
 /** Views by the first part of the address, `#/NAME/...`. The page is that of `parcade dashboard`, or of `parcade race`. */
 const VIEWS = {
@@ -37,6 +38,8 @@ function show() {
   if (!view || key !== shown) {
     view?.close();
     shown = key;
+    // A race sets its own; screen readers and the browser's tabs name views by their titles.
+    document.title = VIEWS[name] && argument ? `${decoded(argument)} – ${TITLE}` : TITLE;
     view = (VIEWS[name] ?? VIEWS[""])(decoded(argument ?? ""));
     main.replaceChildren(view.element);
     main.focus({ preventScroll: true });
