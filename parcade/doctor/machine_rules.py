@@ -82,7 +82,7 @@ def parts_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "more-parts-than-cores",
             "warning",
-            "actors and learners wait for cores, and weights and experience get old meanwhile",
+            "actors and learners wait for cores, so learners learn from older experience",
             f"{' and '.join(f'{count} {kind}(s)' for kind, count in counts.items())} on {cores} core(s)",
             f"use --num-{many}s {most} or fewer here, or join a cluster of several hosts (--address)",
         )

@@ -118,7 +118,7 @@ def read_csv(path: Path, protocol: str, name: str) -> Scores:
                 "scores of different protocols cannot be compared"
             )
         try:
-            score = float("nan" if "_" in row["score"] else row["score"])  # float reads 1_0 as 10
+            score = math.nan if "_" in row["score"] else float(row["score"])  # float reads 1_0 as 10
         except ValueError:
             score = math.nan
         if not math.isfinite(score):

@@ -358,9 +358,10 @@ def _keeping_handler() -> Iterator[None]:
         yield
     except SystemExit as error:
         sys.exit(128 + signal.SIGTERM if error.code == signal.SIGTERM else error.code)
-    is_own = before not in (signal.SIG_DFL, None)
-    if is_own and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, before)
+    finally:
+        is_own = before not in (signal.SIG_DFL, None)
+        if is_own and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def remove_left_directories(folder: Path) -> None:

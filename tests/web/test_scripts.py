@@ -58,6 +58,15 @@ globalThis.WebSocket = class {
 };
 """
 """The start of a script whose sockets keep what is sent and tell messages; its notices are in ``box``."""
+PANEL = (
+    SOCKETS
+    + """
+const { AgentPanel } = await import("./agent_panel.js");
+const panel = new AgentPanel("a");
+const [socket] = sockets;
+"""
+)
+"""The start of a script about one agent's panel and its socket."""
 
 
 @pytest.fixture
@@ -350,11 +359,8 @@ page.close();
 
 def test_the_end_of_a_replay_is_one_line(run):
     run(
-        SOCKETS
+        PANEL
         + """
-const { AgentPanel } = await import("./agent_panel.js");
-const panel = new AgentPanel("a");
-const [socket] = sockets;
 const told = async (head) => { await socket.tell({ type: "replayed", ...head }); return box.textContent; };
 assert.match(await told({ exact: true, steps: 7, recorded_steps: 7 }), /^Replayed exactly/);
 assert.match(await told({ exact: false, steps: 7, recorded_steps: 7 }), /score differs/);
@@ -367,11 +373,8 @@ process.exit();  // without waiting for the notice to disappear
 
 def test_saliency_lies_over_the_rows_that_the_agent_sees(run):
     run(
-        SOCKETS
+        PANEL
         + """
-const { AgentPanel } = await import("./agent_panel.js");
-const panel = new AgentPanel("a");
-const [socket] = sockets;
 const image = { data: new Uint8ClampedArray(80 * 80 * 4) };
 panel.heat.getContext = () => ({ createImageData: () => image, putImageData: () => {} });
 const rows = async (observations) => {
@@ -400,11 +403,8 @@ process.exit();
 @pytest.mark.parametrize("kind", ["probability", "Q value"])
 def test_an_agent_that_has_diverged_is_shown_without_numbers(run, kind):
     run(
-        SOCKETS
+        PANEL
         + """
-const { AgentPanel } = await import("./agent_panel.js");
-const panel = new AgentPanel("a");
-const [socket] = sockets;
 const arrays = [["pictures", [1, 1, 160]]];
 await socket.tell({
   type: "start", game: "pong", seed: 0, frame_skip: 4, checkpoints: [100], kept: [100],
