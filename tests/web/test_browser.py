@@ -186,6 +186,23 @@ def test_an_address_that_is_pasted_into_an_open_tab_brings_its_token(browser, ad
     page.close()
 
 
+def test_a_view_in_a_new_tab_gets_the_token_from_an_open_one(browser, address):
+    with browser.new_context() as window:
+        first = window.new_page()
+        first.goto(address)
+        first.wait_for_selector("table.runs tbody tr")
+        with window.expect_page() as opened:
+            row(first, "catch").get_by_role("link", name="catch", exact=True).click(modifiers=["Control"])
+        opened.value.get_by_role("heading", name="catch").wait_for()
+        first.close()
+        opened.value.reload()
+        opened.value.get_by_role("heading", name="catch").wait_for()
+    with browser.new_context() as other:  # another person's browser
+        page = other.new_page()
+        page.goto(address.split("#")[0] + "#/run/catch")
+        page.get_by_role("heading", name="Open the dashboard").wait_for()
+
+
 def test_skipping_to_the_content_stays_in_the_view_and_a_mistyped_address_is_shown(open_page):
     page = open_page("#/run/catch/settings")
     page.locator(READY["#/run/catch/settings"]).wait_for()

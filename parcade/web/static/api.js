@@ -20,6 +20,28 @@ export function setToken(text) {
 
 export const hasToken = () => token !== "";
 
+// The tabs of one server tell each other its token, so that a view opened in a new tab needs no address.
+const tabs = new BroadcastChannel(KEY);
+tabs.addEventListener("message", ({ data }) => data === "asked" && token && tabs.postMessage({ token }));
+
+/** Ask the open tabs for the token; return whether one answered within a quarter of a second. */
+export function takeTokenFromTabs() {
+  return new Promise((resolve) => {
+    const finish = (found) => {
+      tabs.removeEventListener("message", take);
+      resolve(found);
+    };
+    const take = ({ data }) => {
+      if (!data.token) return;
+      setToken(data.token);
+      finish(true);
+    };
+    tabs.addEventListener("message", take);
+    setTimeout(finish, 250, false);
+    tabs.postMessage("asked");
+  });
+}
+
 /** The server refused the token: it was started again, with another one. */
 export class BadToken extends Error {}
 
