@@ -81,9 +81,12 @@ def test_one_rank_and_two_ranks_play_the_same_games(tmp_path, game):
 
 def test_a_users_own_mpiexec_is_recognised(tmp_path):
     command = [mpi.find_mpiexec(), "-n", "2", *TRAIN, "--engine", "mpi", "--total-frames", "2048"]
-    code, _, err = run([*command, "--run-dir", str(tmp_path / "run")], env=mpi.rank_environment(1))
+    environment = {**mpi.rank_environment(1), "PARCADE_PLAIN": "", "TERM": "xterm"}
+    code, out, err = run([*command, "--run-dir", str(tmp_path / "run")], env=environment)
     assert code == 0, err
     assert json.loads((tmp_path / "run" / "result.json").read_text())["frames"] == 2048
+    # Open MPI gives its ranks a terminal, but its own output is a pipe here: no live view in it.
+    assert "2,048" in out and "\x1b" not in out
 
 
 def test_hosts_for_ranks_of_a_users_own_mpiexec_are_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
@@ -178,9 +179,26 @@ class LiveView(PlainView):
         self._draw(self._live.stop)
 
 
+_LAUNCHERS = frozenset({"mpiexec", "mpirun", "orterun", "prterun"})
+
+
+def _launcher_writes_to_a_file() -> bool:
+    """Return whether ``mpiexec`` started this process and its own output is a file or a pipe.
+
+    Open MPI gives every rank a terminal, wherever its own output goes.
+    """
+    import psutil
+
+    with contextlib.suppress(psutil.Error, OSError):
+        for parent in psutil.Process().parents():
+            if parent.name() in _LAUNCHERS:
+                return not os.readlink(f"/proc/{parent.pid}/fd/1").startswith(("/dev/pts/", "/dev/tty"))
+    return False
+
+
 def make_view(title: str, target: float | None) -> PlainView:
     """Return a live view on a terminal that can redraw, and a plain view elsewhere or with PARCADE_PLAIN."""
-    if not sys.stdout.isatty() or os.environ.get("PARCADE_PLAIN"):
+    if not sys.stdout.isatty() or os.environ.get("PARCADE_PLAIN") or _launcher_writes_to_a_file():
         return PlainView(title, target)
     from rich.console import Console
 
