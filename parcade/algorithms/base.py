@@ -208,15 +208,18 @@ def update_statistics(policy: Policy, observations: Tensor, exchange: Exchange) 
 
 
 def normalized(x: Tensor, exchange: Exchange, mask: Tensor | None = None) -> Tensor:
-    """Normalise x ``[T, B]`` to mean 0 and standard deviation 1 over the real steps of all ranks."""
+    """Normalise x ``[T, B]`` to mean 0 and standard deviation 1 over the real steps of all ranks.
+
+    A single step is left as it is; its normalised value would always be 0.
+    """
     real = x if mask is None else x[mask]
     # Assembled on the device, without a read-back.
     count = torch.full((), real.numel(), dtype=torch.float64, device=x.device)
     real = real.double()
     moments = torch.stack([count, real.sum(), real.square().sum()])
     count, total, squares = exchange.sum(moments)
-    mean = total / count
-    deviation = (squares / count - mean.square()).clamp(min=0).sqrt()
+    mean = torch.where(count > 1, total / count, 0.0)
+    deviation = torch.where(count > 1, (squares / count - mean.square()).clamp(min=0).sqrt(), 1.0)
     return (x - mean.float()) / (deviation.float() + 1e-8)
 
 
