@@ -2,7 +2,7 @@
 
 All environments step together with the newest policy. They are divided into G groups, whose unrolls of T
 steps start T / G steps apart. Every T / G steps, one group's unroll is complete and is learned from at once.
-The policy of its first steps is up to G updates older than that of its last steps. V-trace corrects for this;
+The policy of its first steps is G - 1 updates older than that of its last steps. V-trace corrects for this;
 ``policy_version`` records the version of each step.
 
 Source: Dalton & Frosio 2020, "Accelerating Reinforcement Learning through GPU Atari Emulation",
