@@ -6,11 +6,12 @@ arXiv 1511.06581 (dueling); Bellemare 2017, arXiv 1707.06887, and Dabney 2018, a
 of returns, ``value_heads.py``); Hessel 2018, arXiv 1710.02298 (all together: Rainbow).
 Notation: ``discounts`` ``[N]`` are gamma^n, or 0 where the episode ended within the n steps; ``returns``
 ``[N]`` are the discounted sums of n rewards; z ``[N, A, K]`` as in ``value_heads.py``, K = 1 for Q values.
-Deviations from Mnih 2015: (1) Adam is the default optimiser; RMSProp is available; (2) ``num_envs``
-environments run in parallel, and ``batch_size`` is larger in proportion, so that each step is still sampled
-eight times on average; (3) returns may span ``n_step`` steps, without correction for the older policy's
-actions; (4) the two streams of a dueling network share the dense layer. From Hessel 2018: (5) exploration is
-epsilon-greedy, without noisy layers; (6) the priority of C51 is the cross-entropy, not the KL divergence.
+Deviations from Mnih 2015: (1) Adam is the default optimiser, RMSProp is available, and the norm of gradients
+is clipped, by default; (2) ``num_envs`` environments run in parallel, and ``batch_size`` is larger in
+proportion, so that each step is still sampled eight times on average; (3) returns may span ``n_step`` steps,
+without correction for the older policy's actions; (4) the two streams of a dueling network share the dense
+layer. From Hessel 2018: (5) exploration is epsilon-greedy, without noisy layers; (6) the priority of C51 is
+the cross-entropy, not the KL divergence.
 """
 
 from __future__ import annotations

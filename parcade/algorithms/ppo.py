@@ -5,7 +5,7 @@ Notation: ratio = pi(a|x) / behaviour(a|x); advantages are computed by GAE (arXi
 Deviations: (1) advantages are normalised over the batches of all ranks, not per minibatch, so that ranks
 agree; (2) the value loss is not clipped; (3) inputs may be normalised by running statistics; (4) the learning
 rate may follow the KL divergence, like the coefficient of the paper's adaptive penalty (section 4);
-(5) returns may end at points.
+(5) returns may end at points; (6) the norm of gradients is clipped, by default.
 The minibatches of a recurrent policy are complete unrolls from the stored initial state instead of single
 steps.
 """

@@ -102,10 +102,11 @@ class Reinforce(Algorithm):
         returns = discounted_returns(batch.rewards, discounts, torch.zeros(batch.rewards.shape[1]))
         if c.standardize_over == "batch":
             return normalized(returns, exchange, batch.mask)
-        steps = batch.mask.sum(0)
+        # In float32 the mean of equal returns is none of them; their deviation would scale the difference.
+        steps, returns = batch.mask.sum(0), returns.double()
         mean = (returns * batch.mask).sum(0) / steps
         deviation = (((returns - mean) * batch.mask).square().sum(0) / steps).sqrt()
-        return (returns - mean) / deviation.clamp(min=1e-6)
+        return ((returns - mean) / deviation.clamp(min=1e-6)).float()
 
     def _check_signal(self, batch: Batch, advantages: Tensor, exchange: Exchange) -> None:
         """Refuse settings under which equal returns of all steps cancel. Collective. Errors: UsageError."""

@@ -58,6 +58,19 @@ def test_equal_returns_within_every_episode_are_refused_only_if_each_is_standard
     assert float(by_chance.update(batch, exchange, 0.0)["loss/policy"]) == 0.0
 
 
+@pytest.mark.parametrize("reward", [0.1, -16.3])
+def test_equal_returns_that_are_no_sums_of_powers_of_two_cancel_too(reward):
+    """Their mean in float32 is none of them; the difference, divided by no deviation, was a signal."""
+    batch = empty_batch(1000, 2, (3,), torch.float32)
+    batch.rewards[:] = reward
+    batch.mask[700:, 1] = False
+    algorithm, exchange = make()
+    exchange.attach(algorithm.policy, algorithm.optimizer(), None)
+    assert not algorithm._advantages(batch, exchange)[batch.mask].any()
+    with pytest.raises(UsageError, match="use --no-reset-at-points --standardize-over batch"):
+        algorithm.update(batch, exchange, 0.0)
+
+
 def games_batch():
     """Two episodes of 5 and 3 steps with points in between, padded to 5."""
     batch = empty_batch(5, 2, (3,), torch.float32)
