@@ -49,14 +49,19 @@ def squared_error_loss(predictions: Tensor, targets: Tensor) -> Tensor:
     return (predictions - targets.detach()).square().mean()
 
 
+EIGHT_ULPS = 2.0**-20  # relative, of float32
+
+
 def explained_variance(predictions: Tensor, targets: Tensor) -> Tensor:
     """1 - Var[target - prediction] / Var[target]; 0 if all targets are equal. Shapes ``[...]``; a scalar.
 
     1 is a perfect prediction, and 0 is as good as a constant. Negative values are worse than a constant.
+    Targets are equal if they vary by no more than the rounding of ``(target - prediction) + prediction``.
     """
     variance = targets.var(correction=0)
+    rounding = EIGHT_ULPS**2 * (targets.square() + predictions.square()).mean()
     explained = 1 - (targets - predictions).var(correction=0) / variance
-    return torch.where(variance > 0, explained, torch.zeros_like(explained))
+    return torch.where(variance > rounding, explained, torch.zeros_like(explained))
 
 
 def approximate_kl(log_prob: Tensor, behaviour_log_prob: Tensor) -> Tensor:

@@ -80,3 +80,13 @@ def test_explained_variance_is_one_for_perfect_values_zero_for_a_constant_and_fo
     assert losses.explained_variance(torch.full_like(targets, 9.0), targets) == 0
     assert losses.explained_variance(targets, torch.ones_like(targets)) == 0
     assert losses.explained_variance(-targets, targets) == pytest.approx(-3)  # Var[2 x] / Var[x] = 4
+
+
+@pytest.mark.parametrize("reward", [0.1, -16.3, 1.0])
+def test_targets_that_are_equal_but_for_rounding_leave_nothing_to_explain(reward):
+    values = 3 * torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    rewards = torch.full((1000,), reward)
+    assert losses.explained_variance(values, rewards) == 0
+    assert losses.explained_variance(values, (rewards - values) + values) == 0  # gamma 0
+    hardly_varying = rewards * (1 + 1e-3 * torch.randn(1000, generator=torch.Generator().manual_seed(1)))
+    assert losses.explained_variance(hardly_varying, hardly_varying) == 1
