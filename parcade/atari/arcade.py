@@ -32,6 +32,7 @@ from .state import (
     with_all_words,
 )
 from .state_check import check_rom, check_rows
+from .threads.callers import Callers
 
 
 class Arcade:
@@ -39,6 +40,7 @@ class Arcade:
 
     They run on the CPU; `DeviceArcade` (`cuda/arcade.py`) runs them on a GPU. A ROM that is not a known game
     runs without rules. `rules_instead` replaces keys of the game's row of `games.json`, see `games.py`.
+    Calls from several threads wait for each other.
     Errors: ValueError for an unknown game, for wrong arguments, and for more consoles than fit into
     memory.
     """
@@ -54,6 +56,7 @@ class Arcade:
         self._made_from = (game, num_consoles, repeat_action_probability, rules_instead)
         self.machine = engine_cpu.build_machine(game, repeat_action_probability, rules_instead)
         self._code = self.machine.code_renewal()
+        self._callers = Callers()
         self.num_consoles = num_consoles
         self.height = self.machine.height
         memory.check_fits(num_consoles, bytes_per_console(self.height))
@@ -90,12 +93,13 @@ class Arcade:
         """Power on the consoles of `mask`, seed and reset them: ale-py's loadROM, in the current mode."""
         powered = self.machine.powered
         state = self.arrays["state"]
-        for e in np.flatnonzero(mask):
-            engine_cpu.load_console(
-                int(e), *self._rows, powered["state"], powered["memory"], powered["random"],
-                self.machine.rom, self.machine.program,
-                int(seeds[e]), int(state[e, MODE]), int(state[e, DIFFICULTY]),
-            )  # fmt: skip
+        with self._callers.lock:
+            for e in np.flatnonzero(mask):
+                engine_cpu.load_console(
+                    int(e), *self._rows, powered["state"], powered["memory"], powered["random"],
+                    self.machine.rom, self.machine.program,
+                    int(seeds[e]), int(state[e, MODE]), int(state[e, DIFFICULTY]),
+                )  # fmt: skip
 
     def reset(self, seed: int | np.ndarray | None = None, mask: np.ndarray | None = None) -> None:
         """Start new episodes: ale-py's reset_game, preceded by random_seed and loadROM if a seed is given.
@@ -108,13 +112,16 @@ class Arcade:
         if seed is not None:
             seeds = np.asarray(seed)
             if seeds.dtype.kind not in "iu" or seeds.shape not in ((), (self.num_consoles,)):
-                raise ValueError(f"seed={seed}: expected an integer, or {self.num_consoles} integers")
+                raise ValueError(
+                    f"seed={seed}: expected an integer, or {self.num_consoles} integers"
+                )
             self.load(chosen, np.broadcast_to(seeds.astype(np.int64) & 0xFFFFFFFF, (self.num_consoles,)))
         self._reset(chosen)
 
     def _reset(self, mask: np.ndarray) -> None:
-        for e in np.flatnonzero(mask):
-            engine_cpu.reset_console(int(e), *self._rows, self.machine.rom, self.machine.program)
+        with self._callers.lock:
+            for e in np.flatnonzero(mask):
+                engine_cpu.reset_console(int(e), *self._rows, self.machine.rom, self.machine.program)
 
     def act(self, actions: np.ndarray, actions_b: np.ndarray | None = None) -> np.ndarray:
         """Play one frame with ale-py action ids, int `[n]` (0-17); return the rewards, int32 `[n]`.
@@ -125,19 +132,22 @@ class Arcade:
         """
         both = self._actions
         name, given = "actions", actions
-        try:
-            np.copyto(self._actions_a, actions, casting="same_kind")
-            if actions_b is None:
-                self._actions_b.fill(0)
-            else:
-                name, given = "actions_b", actions_b
-                np.copyto(self._actions_b, actions_b, casting="same_kind")
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{name}={given}: expected {self.num_consoles} integers") from error
-        self._code.check()
         rewards = np.zeros(self.num_consoles, np.int32)
-        if not engine_cpu.act_many(*self._rows, self.machine.rom, self.machine.program, both, rewards):
-            raise ValueError(f"actions from {both.min()} to {both.max()}; expected 0 to 17")
+        with self._callers.lock:
+            try:
+                np.copyto(self._actions_a, actions, casting="same_kind")
+                if actions_b is None:
+                    self._actions_b.fill(0)
+                else:
+                    name, given = "actions_b", actions_b
+                    np.copyto(self._actions_b, actions_b, casting="same_kind")
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"{name}={given}: expected {self.num_consoles} integers"
+                ) from error
+            self._code.check()
+            if not engine_cpu.act_many(*self._rows, self.machine.rom, self.machine.program, both, rewards):
+                raise ValueError(f"actions from {both.min()} to {both.max()}; expected 0 to 17")
         return rewards
 
     def press(self, *, select: bool | np.ndarray = False, reset: bool | np.ndarray = False) -> None:
@@ -161,7 +171,8 @@ class Arcade:
     def screen(self) -> np.ndarray:
         """Palette indices of the current frame, uint8 `[n, height, 160]`, as a copy."""
         pictures = np.empty((self.num_consoles, self.height * LINE_WORDS), np.uint64)
-        engine_cpu.show_many(self.arrays["state"], self.arrays["screen"], pictures)
+        with self._callers.lock:
+            engine_cpu.show_many(self.arrays["state"], self.arrays["screen"], pictures)
         return pictures.view(np.uint8).reshape(self.num_consoles, self.height, 160)
 
     @property
@@ -222,7 +233,8 @@ class Arcade:
         The state is exact between any two frames: after `set_state`, play continues identically.
         """
         rows = as_rows(consoles, self.num_consoles)
-        saved = {name: array[rows].copy() for name, array in self.arrays.items()}
+        with self._callers.lock:
+            saved = {name: array[rows].copy() for name, array in self.arrays.items()}
         saved["version"] = np.array(VERSION)
         saved["md5"] = self.machine.checksum()
         return saved
@@ -240,8 +252,9 @@ class Arcade:
     def _restore(self, saved: dict[str, np.ndarray], rows: np.ndarray) -> None:
         """Copy saved rows to the consoles `rows` [k], cyclically."""
         turns = np.arange(len(rows)) % max(1, len(saved["state"]))
-        for name, array in self.arrays.items():
-            array[rows] = saved[name] if len(saved[name]) == len(rows) else saved[name][turns]
+        with self._callers.lock:
+            for name, array in self.arrays.items():
+                array[rows] = saved[name] if len(saved[name]) == len(rows) else saved[name][turns]
 
     def seed_from(self, arcade: "Arcade", first: int, last: int) -> None:
         """Copy consoles `first` .. `last` - 1 of another arcade to the consoles of this one, cyclically.
@@ -318,7 +331,9 @@ def as_rows(consoles: Any, num_consoles: int) -> np.ndarray | slice:
     if rows.shape == (0,):  # an empty list is an array of floats
         return rows.astype(np.int64)
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
-        raise ValueError(f"consoles={consoles}: expected integers, a slice, or a mask of {num_consoles}")
+        raise ValueError(
+            f"consoles={consoles}: expected integers, a slice, or a mask of {num_consoles}"
+        )
     if ((rows < -num_consoles) | (rows >= num_consoles)).any():
         raise ValueError(f"consoles={consoles}: expected 0 to {num_consoles - 1}")
     return rows

@@ -1,7 +1,6 @@
 """`QueuedConsoles`: consoles that play individually; those that finish first are received first."""
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,12 @@ class QueuedConsoles(VectorConsoles):
     """`VectorConsoles` with `restart`, `send` and `receive` in place of `reset` and `step`.
 
     Given the same seeds and actions, every console plays what it would play in rounds. `receive` returns
-    `batch_size` consoles. Calls from several threads wait for each other. Ctrl-C in a call stops all
-    consoles; `restart` starts them again. Errors: ValueError for a call in a forked process.
+    `batch_size` consoles. Ctrl-C in a call stops all consoles; `restart` starts them again.
+    Errors: ValueError for a call in a forked process.
     """
 
     def __init__(self, game: str | Path, num_envs: int, *, batch_size: int, **settings: Any) -> None:
         self.batch_size = batch_size
-        self._lock = threading.RLock()
         super().__init__(game, num_envs, **settings)
 
     def _allocate(self, n: int) -> None:
@@ -36,9 +34,9 @@ class QueuedConsoles(VectorConsoles):
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
-        if self._queue.is_of_parent:  # another thread of the parent may have held the lock when it forked
+        if self._queue.is_of_parent:
             raise ValueError("the consoles' threads run in the parent process; make a new environment here")
-        with self._lock:
+        with self.callers.lock:
             try:
                 yield
             except KeyboardInterrupt:
@@ -118,7 +116,7 @@ class QueuedConsoles(VectorConsoles):
         """Stop the threads after the steps that they are playing; results that were not received are lost."""
         if self._queue.is_of_parent:
             return
-        with self._lock:
+        with self.callers.lock:
             super().close()
             self._queue.close()
             self._is_started = False

@@ -21,6 +21,7 @@ from .starts import recorded_consoles
 from .state import DIFFICULTY, LINE_WORDS, MODE, allocate
 from .state_check import check_playing
 from .threads import rounds
+from .threads.callers import Callers
 from .threads.thread_pool import MESSAGE, MESSAGE_WORDS, ThreadPool
 
 _STACKS = slice(rounds.STACKS - MESSAGE, rounds.STACKS - MESSAGE + 1)
@@ -84,6 +85,7 @@ def _fresh_zeros(shape: tuple[int, ...]) -> np.ndarray:
 class VectorConsoles:
     """`num_envs` environments of one game, with the settings of `VectorSettings`.
 
+    Calls from several threads wait for each other, by `callers`.
     Errors: ValueError for an unknown game or invalid settings.
     """
 
@@ -93,6 +95,7 @@ class VectorConsoles:
         row = self.machine.row
         self.action_set = how.action_set(row)
         self._code = self.machine.code_renewal()
+        self.callers = Callers()
         self.num_threads = num_threads
         self.frames: np.ndarray | None = None
         self._switches = how.switches(row)
@@ -219,7 +222,8 @@ class VectorConsoles:
         if not self.settings.draws:
             raise ValueError("obs_type='ram' draws nothing; use 'grey' or 'rgb' to see frames")
         words = np.zeros((self.num_envs, self.machine.height * LINE_WORDS), np.uint64)
-        engine_cpu.show_many(self.arrays["state"], self.arrays["screen"], words)
+        with self.callers.lock:
+            engine_cpu.show_many(self.arrays["state"], self.arrays["screen"], words)
         return words.view(np.uint8).reshape(self.num_envs, self.machine.height, 160)
 
     def colour_frames(self) -> np.ndarray:
@@ -263,8 +267,9 @@ class VectorConsoles:
         random streams (env i starts with seed i if it has not been reset before).
         mask: bool `[n]`, the environments to reset; the others keep their state. None resets all.
         """
-        self._plan_reset(seed, mask)
-        result = self._play_round(rounds.RESET)
+        with self.callers.lock:
+            self._plan_reset(seed, mask)
+            result = self._play_round(rounds.RESET)
         names = ("lives", "frame_number", "episode_frame_number")
         return result.observations, {name: getattr(result, name) for name in names}
 
@@ -295,11 +300,12 @@ class VectorConsoles:
         """
         if np.shape(actions) != (self.num_envs,):
             raise ValueError(f"actions have shape {np.shape(actions)}; expected ({self.num_envs},)")
-        self.action_set.take(actions, out=self._actions)
-        if playing is not None or not self._all_play:
-            self._playing[:] = True if playing is None else playing
-            self._all_play = playing is None
-        return self._play_round(rounds.STEP)
+        with self.callers.lock:
+            self.action_set.take(actions, out=self._actions)
+            if playing is not None or not self._all_play:
+                self._playing[:] = True if playing is None else playing
+                self._all_play = playing is None
+            return self._play_round(rounds.STEP)
 
 
 def _scratch(height: int) -> tuple[np.ndarray, np.ndarray]:

@@ -240,7 +240,8 @@ class NativeVectorEnv(Checked, VectorEnv):
         """
         self.check_started()
         md5 = np.tile(self._consoles.machine.checksum(), (self.num_envs, 1))
-        return {name: array.copy() for name, array in self._state_arrays().items()} | {"md5": md5}
+        with self._consoles.callers.lock:
+            return {name: array.copy() for name, array in self._state_arrays().items()} | {"md5": md5}
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
         """Restore a state from ``get_state``; return its observations ``[n, ...]``.
@@ -273,11 +274,12 @@ class NativeVectorEnv(Checked, VectorEnv):
 
     def restore(self, read: dict[str, np.ndarray]) -> np.ndarray:
         """Restore what ``read_state`` has returned; return the observations ``[n, ...]``."""
-        for name, array in self._state_arrays().items():
-            array[...] = read[name]
-        self._consoles.continue_streams()
-        self.is_reset = True
-        return self._consoles.show()
+        with self._consoles.callers.lock:
+            for name, array in self._state_arrays().items():
+                array[...] = read[name]
+            self._consoles.continue_streams()
+            self.is_reset = True
+            return self._consoles.show()
 
     def share_frames(self, frames: np.ndarray | None) -> None:
         """Make ``reset``, ``step`` and ``set_state`` write each environment's newest frame to ``frames``.

@@ -1,5 +1,10 @@
 """Random input does not crash: random images of every cartridge size, and random states."""
 
+import os
+import subprocess
+import sys
+import threading
+
 import numpy as np
 import pytest
 from random_images import KINDS, Guarded, play_rubbish
@@ -14,6 +19,59 @@ def test_random_images_and_states_of_every_cartridge_type_do_no_harm(seed):
     prepare()
     taken = sum(play_rubbish(guarded, turn % KINDS, random) for turn in range(400))
     assert 0 < taken < 400, "some random states are accepted and some refused"
+
+
+@pytest.mark.parametrize("kind", ["arcade", "vector"])
+def test_calls_from_several_threads_wait_for_each_other(kind):
+    """Two threads that ran one console at once would corrupt its state, and crash the process at times."""
+
+    def made():
+        if kind == "arcade":
+            arcade = Arcade("pong", 2)
+            return arcade, lambda: (arcade.act([2, 3]), arcade.screen)
+        vector = VectorConsoles("pong", 2, frameskip=1)
+        vector.reset(seed=0)
+        return vector, lambda: (vector.step(np.array([2, 3])), vector.palette_frames())
+
+    consoles, play = made()
+    threads = [threading.Thread(target=lambda: [play() for _ in range(250)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected, play_alone = made()
+    for _ in range(1000):
+        play_alone()
+    for name in ("state", "memory", "random"):
+        assert np.array_equal(consoles.arrays[name], expected.arrays[name])
+
+
+FORKED = """
+import os, threading, warnings
+from parcade.atari import Arcade
+
+warnings.simplefilter("ignore")  # Python warns of forks in processes with threads
+arcade, held = Arcade("pong", 1), threading.Event()
+
+def hold():
+    with arcade._callers.lock:
+        held.set()
+        threading.Event().wait()
+
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    arcade.act(0)
+    os._exit(7)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.processes
+def test_a_forked_process_does_not_wait_for_calls_of_its_parent():
+    assert subprocess.run([sys.executable, "-c", FORKED], timeout=100).returncode == 7
 
 
 def test_a_state_of_another_rom_is_refused():
