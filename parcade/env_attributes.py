@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from parcade.errors import UsageError
+from parcade.errors import UsageError, in_short
 
 ITEMISED = ("render", "games")  # these have an item per environment
 OF_ALL = ("reset", "step", "close", "async_reset", "send", "recv")
@@ -48,7 +48,7 @@ class SharedAttributes:
             if len(values) != self.num_envs or not all(np.array_equal(value, values[0]) for value in values):
                 raise UsageError(
                     f"set_attr({name!r}): environments share their attributes; "
-                    f"expected one value or {self.num_envs} equal ones, got {values}"
+                    f"expected one value or {self.num_envs} equal ones, got {in_short(values)}"
                 )
             values = values[0]
         setattr(self, name, values)

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.spaces import Discrete, Space
 
 from parcade.env_attributes import SharedAttributes
-from parcade.errors import UsageError
+from parcade.errors import UsageError, in_short
 from parcade.machine.facts import available_memory_bytes
 
 
@@ -33,7 +33,7 @@ class Checked(SharedAttributes):
         """
         self.check_open("reset")
         if options:
-            raise UsageError(f"options={options}: reset takes no options here; leave it out")
+            raise UsageError(f"options={in_short(options)}: reset takes no options here; leave it out")
         seeds = None if seed is None else self._seeds(seed)
         self.is_reset = True
         return seeds
@@ -43,7 +43,7 @@ class Checked(SharedAttributes):
         if seeds.ndim and seeds.shape != (n,):
             raise UsageError(f"seed has shape {seeds.shape}; expected [{n}], one per environment, or an int")
         if not all(isinstance(each, Integral) and not isinstance(each, bool) for each in seeds.flat):
-            raise UsageError(f"seed={seed!r}: expected an integer, or {n} integers")
+            raise UsageError(f"seed={in_short(repr(seed))}: expected an integer, or {n} integers")
         given = [int(each) for each in seeds.flat] if seeds.ndim else [int(seeds) + i for i in range(n)]
         least, most = min(given), max(given)
         if least < 0 or most > self.largest_seed:
@@ -57,7 +57,7 @@ class Checked(SharedAttributes):
         """Return ``options["reset_mask"]``, bool ``[n]``; None means all. Errors: UsageError."""
         options = options or {}
         if not isinstance(options, dict) or set(options) - {"reset_mask"}:
-            raise UsageError(f"options={options}: expected reset_mask alone; leave out the others")
+            raise UsageError(f"options={in_short(options)}: expected reset_mask alone; leave out the others")
         mask = options.get("reset_mask")
         if mask is None:
             return None
@@ -107,8 +107,9 @@ class Checked(SharedAttributes):
             shape = taken[name].shape if name in taken else None
             if shape != array.shape:
                 raise UsageError(f"saved consoles: {name} is {shape}; expected {array.shape}")
-            if (taken[name].dtype.kind in "iub") != (array.dtype.kind in "iub"):
+            if not is_like(taken[name], array):
                 raise UsageError(f"saved consoles: {name} is {taken[name].dtype}; expected {array.dtype}")
+            _check_no_overflow(name, taken[name], array.dtype)
         return taken
 
     def render(self) -> Any:
@@ -119,6 +120,22 @@ class Checked(SharedAttributes):
         """Check that the environment is open. Errors: UsageError."""
         if self.closed:
             raise UsageError(f"{what} after close; make a new environment")
+
+
+def is_like(saved: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether saved numbers are integers or truths if these are expected, and otherwise fractions."""
+    return saved.dtype.kind in ("iub" if expected.dtype.kind in "iub" else "f")
+
+
+def _check_no_overflow(name: str, saved: np.ndarray, dtype: np.dtype) -> None:
+    """Check that saved integers of a larger type fit into the type that is expected. Errors: UsageError."""
+    if dtype.kind not in "iu" or saved.dtype.itemsize <= dtype.itemsize or not saved.size:
+        return
+    range_, least, most = np.iinfo(dtype), saved.min(), saved.max()
+    if least < range_.min or most > range_.max:
+        raise UsageError(
+            f"saved consoles: {name} is {least} to {most}; expected {range_.min} to {range_.max}"
+        )
 
 
 def check_is_state(state: object) -> None:

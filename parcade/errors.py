@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 
 MOST_NAMES = 20  # an error lists up to this many names in full
@@ -15,6 +16,11 @@ MOST_NAMES = 20  # an error lists up to this many names in full
 
 class UsageError(ValueError):
     """One line that states what was given, what was expected and what to do."""
+
+
+def in_short(value: object) -> str:
+    """Return a value for a message of one line, such as the first numbers of a long array."""
+    return textwrap.shorten(str(value), 80, placeholder=" ...")
 
 
 @contextlib.contextmanager

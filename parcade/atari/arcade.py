@@ -6,6 +6,7 @@ corresponds to ale-py's act with frame_skip 1. In addition, `act` takes the acti
 `press` holds the console's switches.
 """
 
+import textwrap
 from collections.abc import Mapping
 from numbers import Integral, Real
 from pathlib import Path
@@ -113,7 +114,7 @@ class Arcade:
             seeds = np.asarray(seed)
             if seeds.dtype.kind not in "iu" or seeds.shape not in ((), (self.num_consoles,)):
                 raise ValueError(
-                    f"seed={seed}: expected an integer, or {self.num_consoles} integers"
+                    f"seed={in_short(seed)}: expected an integer, or {self.num_consoles} integers"
                 )
             self.load(chosen, np.broadcast_to(seeds.astype(np.int64) & 0xFFFFFFFF, (self.num_consoles,)))
         self._reset(chosen)
@@ -143,7 +144,7 @@ class Arcade:
                     np.copyto(self._actions_b, actions_b, casting="same_kind")
             except (TypeError, ValueError) as error:
                 raise ValueError(
-                    f"{name}={given}: expected {self.num_consoles} integers"
+                    f"{name}={in_short(given)}: expected {self.num_consoles} integers"
                 ) from error
             self._code.check()
             if not engine_cpu.act_many(*self._rows, self.machine.rom, self.machine.program, both, rewards):
@@ -209,7 +210,7 @@ class Arcade:
     @mode.setter
     def mode(self, mode: int | np.ndarray) -> None:
         if not np.isin(mode, self.modes).all():
-            raise ValueError(f"mode={mode}: {self.machine.game} has modes {self.modes}")
+            raise ValueError(f"mode={in_short(mode)}: {self.machine.game} has modes {self.modes}")
         check_per_console("mode", mode, self.num_consoles)
         self.arrays["state"][:, MODE] = mode
 
@@ -222,7 +223,7 @@ class Arcade:
     def difficulty(self, difficulty: int | np.ndarray) -> None:
         if not np.isin(difficulty, self.difficulties).all():
             raise ValueError(
-                f"difficulty={difficulty}: {self.machine.game} has difficulties {self.difficulties}"
+                f"difficulty={in_short(difficulty)}: {self.machine.game} has difficulties {self.difficulties}"
             )
         check_per_console("difficulty", difficulty, self.num_consoles)
         self.arrays["state"][:, DIFFICULTY] = difficulty
@@ -280,6 +281,11 @@ def _restored(kind: type[Arcade], made_from: tuple[Any, ...], state: dict[str, n
     return arcade
 
 
+def in_short(value: object) -> str:
+    """Return a value for a message of one line, such as the first numbers of a long array."""
+    return textwrap.shorten(str(value), 80, placeholder=" ...")
+
+
 def check_integer(name: str, value: object) -> None:
     """Check that an argument is an integer. Errors: ValueError."""
     if isinstance(value, bool) or not isinstance(value, Integral):
@@ -312,7 +318,7 @@ def checked_switch(name: str, values: Any, num_consoles: int) -> np.ndarray:
     check_per_console(name, values, num_consoles)
     given = np.asarray(values)
     if given.dtype.kind not in "biu":
-        raise ValueError(f"{name}={values}: expected True or False, or {num_consoles} of them")
+        raise ValueError(f"{name}={in_short(values)}: expected True or False, or {num_consoles} of them")
     held: np.ndarray = given != 0
     return held
 
@@ -332,10 +338,10 @@ def as_rows(consoles: Any, num_consoles: int) -> np.ndarray | slice:
         return rows.astype(np.int64)
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
         raise ValueError(
-            f"consoles={consoles}: expected integers, a slice, or a mask of {num_consoles}"
+            f"consoles={in_short(consoles)}: expected integers, a slice, or a mask of {num_consoles}"
         )
     if ((rows < -num_consoles) | (rows >= num_consoles)).any():
-        raise ValueError(f"consoles={consoles}: expected 0 to {num_consoles - 1}")
+        raise ValueError(f"consoles={in_short(consoles)}: expected 0 to {num_consoles - 1}")
     return rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import gymnasium
@@ -10,7 +11,7 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from parcade.env_checks import Checked, check_memory
-from parcade.errors import UsageError
+from parcade.errors import UsageError, in_short
 from parcade.model.actions import actions_of
 
 BYTES_PER_ENVIRONMENT = 2_500  # measured with CartPole-v1; most others need more
@@ -24,7 +25,7 @@ class GymVectorEnv(Checked, VectorEnv):
 
     def __init__(self, game: str, num_envs: int) -> None:
         check_memory(num_envs, BYTES_PER_ENVIRONMENT)
-        make_one = lambda: gymnasium.make(game)  # noqa: E731
+        make_one = functools.partial(gymnasium.make, game)  # which can be pickled, as environments may be
         try:
             self._env = SyncVectorEnv([make_one] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
         except (gymnasium.error.Error, ImportError) as error:
@@ -48,6 +49,8 @@ class GymVectorEnv(Checked, VectorEnv):
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Reset every environment. ``seed`` ``[n]`` seeds each; ``options`` are the environment's own."""
+        if options is not None and not isinstance(options, dict):
+            raise UsageError(f"options={in_short(options)}: expected a dict of the environment's own options")
         seeds = self.check_reset(seed, None)
         observations, _ = self._env.reset(seed=None if seeds is None else seeds.tolist(), options=options)
         return observations, self._infos(0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from parcade.env_checks import check_is_state, read_state, restore
+from parcade.env_checks import as_array, check_is_state, is_like, read_state, restore
 from parcade.envs.views import EnvView, StepResult
 from parcade.errors import UsageError
 
@@ -43,11 +43,11 @@ class DelayedReset(EnvView):
         and not reset keeps its last observation. Errors: UsageError.
         """
         mask = np.ones(self.num_envs, np.bool_)
-        if options and options.get("reset_mask") is not None:
+        if isinstance(options, dict) and options.get("reset_mask") is not None:
             mask = np.asarray(options["reset_mask"])
             if seed is None and mask.dtype == np.bool_ and mask.shape == self._over.shape:
                 options = {**options, "reset_mask": mask & ~self._over}  # the others have restarted already
-        elif seed is None and self._over.any():
+        elif seed is None and self._over.any() and (not options or isinstance(options, dict)):
             options = {**(options or {}), "reset_mask": ~self._over}
         observations, infos = self._env.reset(seed=seed, options=options)
         self._over &= ~mask
@@ -85,12 +85,14 @@ class DelayedReset(EnvView):
         """Check a saved state and return what ``restore`` takes. Errors: UsageError."""
         check_is_state(state)
         for name, array in (("over", self._over), ("last", self._last)):
-            shape = np.asarray(state.get(name)).shape
-            if shape != array.shape:
+            saved = as_array(name, state.get(name))
+            if saved.shape != array.shape:
                 raise UsageError(
-                    f"saved state: {name} is {shape}; expected {array.shape}, "
+                    f"saved state: {name} is {saved.shape}; expected {array.shape}, "
                     f"from environments with autoreset_mode {self._mode.value}"
                 )
+            if not is_like(saved, array):
+                raise UsageError(f"saved state: {name} is {saved.dtype}; expected {array.dtype}")
         return {"over": state["over"], "last": state["last"], "below": read_state(self._env, state)}
 
     def restore(self, read: dict[str, Any]) -> np.ndarray:

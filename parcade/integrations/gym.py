@@ -23,6 +23,7 @@ from parcade.errors import UsageError, unknown_name
 from parcade.integrations.autoreset import DelayedReset
 from parcade.integrations.raw import NO_FRAMESKIP
 from parcade.integrations.window import RENDER_MODES, check_render_mode
+from parcade.ranges import whole
 from parcade.testing import TINY_TASKS
 
 
@@ -161,6 +162,7 @@ class AtariEnv(gymnasium.Env):
         }
         self._action_ids = _action_ids(game, settings)
         self._is_seeded = False
+        self._largest_seed: int = getattr(self._envs, "largest_seed", 2**32 - 1)
         # The start of the next episode, if the last one is over.
         self._next: tuple[np.ndarray, dict[str, Any]] | None = None
         self._window: Any = None
@@ -173,6 +175,7 @@ class AtariEnv(gymnasium.Env):
         An integer seeds the console; without one, its random stream continues. ``options`` are those of
         ``reset`` of the vector environment. Errors: UsageError.
         """
+        seed = None if seed is None else whole("seed", seed, 0, self._largest_seed)
         super().reset(seed=seed)
         if seed is None and not options and self._next is not None:
             started = self._next

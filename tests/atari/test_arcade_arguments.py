@@ -49,13 +49,15 @@ def test_more_consoles_than_fit_into_memory_are_refused_before_any_is_made(monke
         ("up", None, "actions=up: expected 3 integers"),
         (0, [0.5, 0, 0], "actions_b=[0.5, 0, 0]: expected 3 integers"),
         (0, [1, 2], "actions_b=[1, 2]: expected 3 integers"),
+        (np.zeros((3, 1), int), None, "actions=[[0] [0] [0]]: expected 3 integers"),
+        ([0.5] * 100, None, "0.5, ...: expected 3 integers"),
     ],
 )
 def test_the_wrong_argument_of_act_is_named(arcade, actions, actions_b, says):
     before = arcade.get_state()
     with pytest.raises(ValueError) as refused:
         arcade.act(actions, actions_b)
-    assert says in str(refused.value)
+    assert says in str(refused.value) and "\n" not in str(refused.value)
     assert all(np.array_equal(array, before[name]) for name, array in arcade.get_state().items())
 
 

@@ -134,6 +134,7 @@ BAD_SEEDS = {
     "a string": ("7", "seed='7': expected an integer, or 2 integers"),
     "a fraction": (1.5, "seed=1.5: expected"),
     "fractions": (np.zeros(2), "expected an integer, or 2 integers"),
+    "rows of them": ([np.zeros((2, 3))] * 2, r"seed has shape \(2, 2, 3\)"),
     "a truth": (True, "seed=True: expected"),
     "nothing for one": ([1, None], "expected an integer, or 2 integers"),
     "a negative one": (-1, "the environments' seeds are -1 to 0; expected numbers from 0 to"),
@@ -163,13 +164,35 @@ def test_infos_have_one_type_in_reset_and_step(env):
     }
 
 
-@pytest.mark.parametrize("kind", ["native", "ale", "several games", "a tiny task"])
+@pytest.mark.parametrize(
+    "kind", ["native", "ale", "several games", "resets in the next step", "a tiny task", "a Gymnasium id"]
+)
 def test_options_that_no_environment_has_are_refused(kind):
     env = MAKERS[kind]()
-    for options in ({"difficulty": 1}, ["difficulty"], "difficulty"):
-        with pytest.raises(UsageError, match=r"(reset takes no options|expected reset_mask alone)"):
-            env.reset(options=options)
+    for options in ({"difficulty": np.zeros((3, 3))}, ["difficulty"], "difficulty", 5):
+        if kind != "a Gymnasium id" or not isinstance(options, dict):
+            with pytest.raises(
+                UsageError, match=r"(takes no options|reset_mask alone|own options)"
+            ) as refused:
+                env.reset(options=options)
+            assert "\n" not in str(refused.value)
     env.close()
+
+
+def test_wrong_seeds_of_many_environments_are_one_line():
+    env = make_vec("tiny_catch", 100)
+    with pytest.raises(
+        UsageError, match=r"seed=array\(\[0\., 0\., .* \.\.\.: expected an integer"
+    ) as refused:
+        env.reset(seed=np.zeros(100))
+    assert "\n" not in str(refused.value)
+
+
+def test_environments_of_a_gymnasium_id_are_copied():
+    env = MAKERS["a Gymnasium id"]()
+    first = env.reset(seed=3)[0]
+    for copied in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
+        assert np.array_equal(copied.reset(seed=3)[0], first)
 
 
 def test_a_mask_resets_some_environments_of_several_games():

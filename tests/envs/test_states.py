@@ -36,6 +36,11 @@ def test_what_is_no_state_is_refused_in_every_autoreset_mode(mode):
     env.reset(seed=0)
     with pytest.raises(UsageError, match="saved state is a NoneType; expected the dict of get_state"):
         env.set_state(None)
+    state = env.get_state()
+    for name, wrong in (("over", np.full(2, 0.5)), ("last", np.full(state["last"].shape, "x"))):
+        with pytest.raises(UsageError, match=f"saved state: {name} is .*; expected "):
+            env.set_state({**state, name: wrong})
+    env.set_state({**state, "over": state["over"].astype(int)})
 
 
 @pytest.mark.parametrize("game", ["pong", ["pong", "breakout"]])
@@ -73,6 +78,12 @@ def test_values_that_no_episode_has_are_refused():
         ("elapsed", np.full(2, -5, np.int32), "elapsed is -5 to -5; expected 0 to"),
         ("captured", state["captured"].astype(np.float64), "captured is float64; expected uint64"),
         ("elapsed", np.array([None, None]), "elapsed is object; expected int32"),
+        (
+            "console.random",
+            state["console.random"].astype(np.int64) - 2**32,
+            "is -4294967.* expected 0 to 42949",
+        ),
+        ("observations", state["observations"].astype(int) + 256, "is 256 to .*; expected 0 to 255"),
     ]:
         with pytest.raises(UsageError, match=says):
             env.set_state({**state, name: value})

@@ -98,6 +98,22 @@ def test_a_reset_in_the_middle_of_an_episode_starts_another():
     assert np.array_equal(env.reset(seed=1)[0], first)
 
 
+@pytest.mark.parametrize(
+    ("seed", "says"),
+    [
+        (-1, "seed=-1 is below 0"),
+        (1.5, "seed=1.5 is not an integer"),
+        ("x", "seed='x' is not an integer"),
+        (2**32, "seed=4,294,967,296 is above 4,294,967,295"),
+    ],
+)
+def test_a_wrong_seed_of_one_environment_is_refused(seed, says):
+    env = parcade.make("tiny_catch")
+    with pytest.raises(UsageError, match=says):
+        env.reset(seed=seed)
+    assert np.array_equal(env.reset(seed=np.int64(3))[0], env.reset(seed=3)[0])
+
+
 def test_options_of_a_reset_after_the_end_of_an_episode_are_not_lost():
     pole, catch = parcade.make("CartPole-v1"), parcade.make("tiny_catch")
     for env in (pole, catch):
