@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from parcade import make_vec
+from parcade.env_checks import checked_actions
 from parcade.errors import UsageError
 from parcade.integrations.gym import make_registered_vec
 
@@ -177,6 +178,17 @@ def test_options_that_no_environment_has_are_refused(kind):
                 env.reset(options=options)
             assert "\n" not in str(refused.value)
     env.close()
+
+
+@pytest.mark.parametrize("count", [1, 16, 17, 40])
+@pytest.mark.parametrize("kind", [np.int64, np.int8])
+def test_one_wrong_action_of_few_or_many_is_found(count, kind):
+    for wrong in (-1, 3):
+        actions = np.zeros(count, kind)
+        assert checked_actions(actions, count, 3) is actions
+        actions[-1] = wrong
+        with pytest.raises(UsageError, match=f"actions contain {wrong}; expected 0 to 2"):
+            checked_actions(actions, count, 3)
 
 
 def test_wrong_seeds_of_many_environments_are_one_line():
