@@ -221,7 +221,7 @@ def animate(run: Path, out: Path, *, seconds: float, seed: int, chosen: Sequence
         raise UsageError(f"--seconds {seconds:g} is not between 0.1 and {MOST_SECONDS}; use 20")
     count = round(seconds * PICTURES_PER_SECOND)
     newest = load(run)
-    require_screen(newest)
+    require_screen(newest.config.game)
     curve = curve_of(run)
     stages = stages_of(run, curve, chosen)
     played = [pictures_of(load(run, checkpoint_frames=stage.frames), seed, count) for stage in stages]

@@ -130,16 +130,16 @@ def _decide(agent: Agent, group: EnvGroup, greedy: bool) -> Acted:
 
 def check_video(agent: Agent, path: Path) -> None:
     """Check that a video can be written, before any episode is played. Errors: UsageError."""
-    require_screen(agent)
+    require_screen(agent.config.game)
     if path.suffix.lower() != ".mp4":
         raise UsageError(f"video {path} does not end in .mp4; use a name ending in .mp4")
     check_output_file("video", str(path))
 
 
-def require_screen(agent: Agent) -> None:
-    """Check that the agent's task has a screen to show. Errors: UsageError."""
-    if not is_atari(agent.config.game):
-        raise UsageError(f"{agent.config.game} has no screen; only Atari games can be watched")
+def require_screen(game: str) -> None:
+    """Check that a task has a screen to show. Errors: UsageError."""
+    if not is_atari(game):
+        raise UsageError(f"{game} has no screen; only Atari games can be watched")
 
 
 def played_frames(
@@ -224,7 +224,7 @@ def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) 
     _checked_seed(seed, greedy=greedy)
     if not sys.stdout.isatty():
         raise UsageError("watch needs a terminal; use: parcade eval DIR --video out.mp4")
-    require_screen(agent)
+    require_screen(agent.config.game)
     scores = []
     with full_screen(), contextlib.suppress(KeyboardInterrupt):
         pace = Pace(agent.config.env.frame_skip / FRAMES_PER_SECOND)

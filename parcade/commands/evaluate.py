@@ -231,8 +231,11 @@ class WatchFlags:
 def watch(arguments: list[str]) -> int:
     """``parcade watch``."""
     from parcade.agent import load
+    from parcade.config import load_config
+    from parcade.evaluate import require_screen
     from parcade.evaluate import watch as show
     from parcade.flags import parse
+    from parcade.zoo import agent_directory
 
     # The former name of --episodes.
     arguments = [re.sub("^--games(?==|$)", "--episodes", word) for word in arguments]
@@ -245,7 +248,9 @@ def watch(arguments: list[str]) -> int:
             )
         _watch_recording(Path(flags.run))
         return 0
-    if not sys.stdout.isatty():  # before anything is loaded and compiled
+    # Before anything is compiled. Without an agent or a screen, a terminal would not help.
+    require_screen(load_config(agent_directory(flags.run), flags.env).game)
+    if not sys.stdout.isatty():
         raise UsageError(f"watch needs a terminal; use: parcade eval {flags.run} --video out.mp4")
     show(load(flags.run, flags.env), games=flags.episodes, seed=flags.seed, greedy=flags.greedy)
     return 0
