@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -21,6 +22,7 @@ from parcade.cluster.processes import (
     kill_session,
     own_identity,
     read_records,
+    records_lost,
 )
 from parcade.cluster.signals import STOP_FILE, stop_signals
 from parcade.cluster.stacks import render, stacks
@@ -139,7 +141,8 @@ def run_ranks(job: Job) -> int:
 
     def ask_to_stop(number: int, frame: object) -> None:
         asked.append(number)
-        (job.run / STOP_FILE).touch()
+        with contextlib.suppress(OSError):  # in a directory that was deleted: the grace period ends the ranks
+            (job.run / STOP_FILE).touch()
 
     previous = {number: signal.signal(number, ask_to_stop) for number in stop_signals()}
     try:
@@ -155,7 +158,7 @@ def run_ranks(job: Job) -> int:
             print(f"parcade: {reason}", file=sys.stderr, flush=True)
             return 130
         if reason is None:
-            reason = (
+            reason = records_lost(job.run) or (
                 f"the launcher ended without an error, but {unfinished} did not finish: "
                 "a host or its link is down"
             )

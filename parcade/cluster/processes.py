@@ -168,6 +168,13 @@ def read_records(run: Path) -> list[ProcessRecord]:
     return sorted(found, key=lambda record: (record.role, record.number))
 
 
+def records_lost(run: Path) -> str:
+    """Return a line if the records of a started run are gone, with the run's directory; "" if they exist."""
+    if (run / DIRECTORY).is_dir():
+        return ""
+    return f"{run / DIRECTORY} is gone: the run's directory was deleted or moved while its ranks trained"
+
+
 def _record_from(data: dict[str, Any]) -> ProcessRecord | None:
     """Return the record of a JSON object, or None if a field has another type. New fields may be missing."""
     types = {"str": str, "int": int, "float": (int, float), "bool": bool}

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from parcade.cluster.processes import ProcessRecord, read_records
+from parcade.cluster.processes import ProcessRecord, read_records, records_lost
 
 # Minimum time limit during start-up, which builds consoles and compiles kernels, and while a checkpoint is
 # written, which may hold a replay of gigabytes.
@@ -104,10 +104,8 @@ class Watch:
         # A record changes once per beat, so it may lag behind its process by one beat.
         if still < allowed + beat_seconds(self.hang_seconds):
             return None
-        return (
-            f"no rank has made progress for {still:.0f} s (--hang-timeout): "
-            f"{diagnose(sights, self.world_size, allowed)}"
-        )
+        cause = records_lost(self.run) or diagnose(sights, self.world_size, allowed)
+        return f"no rank has made progress for {still:.0f} s (--hang-timeout): {cause}"
 
 
 def diagnose(sights: list[Sight], world_size: int, hang_seconds: float) -> str:

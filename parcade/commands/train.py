@@ -237,11 +237,14 @@ def _going_on(game: str, run: Path) -> str:
     """Return what to do after a run has failed. A run that has saved and reported nothing is removed."""
     from parcade.files.run_directory import complete_checkpoints, remove_unused
 
-    if complete_checkpoints(run):
-        return f"resume with: {_resuming(game, run)}"
-    remove_unused(run)
+    why = ""
+    if (run / "config.json").exists():  # otherwise the directory was deleted while the run trained
+        if complete_checkpoints(run):
+            return f"resume with: {_resuming(game, run)}"
+        remove_unused(run)
+        why = "it had not saved a checkpoint yet; "
     where = f" with another --run-dir than {run}" if run.exists() else ""
-    return f"it had not saved a checkpoint yet; start it again{where}"
+    return f"{why}start it again{where}"
 
 
 def _resuming(game: str, run: Path) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,6 +88,48 @@ def test_the_reason_is_said_where_no_stacks_can_be_taken(job, capfd, monkeypatch
 def test_a_rank_that_never_came_up_is_named(job, capfd):
     assert job(0, True) == 1
     assert "rank 1 (which never started)" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("code", [0, None])
+def test_a_run_whose_directory_was_deleted_is_said_to_be_gone(job, tmp_path, capfd, monkeypatch, code):
+    monkeypatch.setattr(watchdog, "START_SECONDS", 0.5)
+    wait = launch._wait
+
+    def after_deletion(*arguments):
+        shutil.rmtree(tmp_path)
+        return wait(*arguments)
+
+    monkeypatch.setattr(launch, "_wait", after_deletion)
+    assert job(code, False, False) == 1
+    err = capfd.readouterr().err
+    assert f"{tmp_path / 'processes'} is gone: the run's directory was deleted or moved" in err
+    assert "never started" not in err
+
+
+def test_ctrl_c_without_the_directory_of_the_run_is_no_error(tmp_path, job, monkeypatch):
+    def interrupted(*arguments):
+        shutil.rmtree(tmp_path)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(launch, "_wait", interrupted)
+    assert job(None, True, True) == 1
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_run_that_was_deleted_is_not_offered_to_be_resumed(tmp_path, monkeypatch, capsys, saved):
+    run = tmp_path / "run"
+
+    def deleted(job):
+        shutil.rmtree(run)
+        if saved:  # by a rank that still trained
+            (run / "checkpoints" / "000000000960").mkdir(parents=True)
+        return 1
+
+    monkeypatch.setattr(launch, "run_ranks", deleted)
+    assert main(["train", "tiny_catch", "--engine", "mpi", "--ranks", "2", "--run-dir", str(run)]) == 1
+    err = capsys.readouterr().err.splitlines()[-1]
+    where = f" with another --run-dir than {run}" if saved else ""
+    assert err == f"parcade: the job ended with code 1; start it again{where}"
 
 
 def test_a_launcher_that_does_not_come_down_costs_nothing_of_a_job_whose_ranks_are_through(job, capfd):
