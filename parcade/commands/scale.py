@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import reprlib
 import shlex
 import sys
 import time
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from parcade.scale.study_result import ScaleResult
 
 
+# Of a number of ranks, threads or environments: the simulation counts ranks in 64 bits.
+MOST_DIGITS = 18
 # Expected values of numeric flags, by range.
 ABOVE_ZERO = {
     "repeats": "1 or more, e.g. 3",
@@ -128,6 +131,9 @@ OWN = tuple(name.replace("_", "-") for name in ScaleFlags.__dataclass_fields__)
 def counts(text: str, flag: str) -> tuple[int, ...]:
     """Parse comma-separated integers of 1 or more. Errors: UsageError naming the flag."""
     words = [word.strip() for word in text.split(",") if word.strip()]
+    too_long = [word for word in words if len(word) > MOST_DIGITS]
+    if too_long:
+        raise UsageError(f"{flag} {reprlib.repr(too_long[0])} has more than {MOST_DIGITS} digits; use fewer")
     if not all(word.isdecimal() and int(word) > 0 for word in words):
         raise UsageError(f"{flag} {text!r} is not a list of numbers; expected e.g. 1,2,4")
     return tuple(sorted({int(word) for word in words}))

@@ -66,10 +66,12 @@ def simulate(
     communicate = sum(model.seconds(ranks, size, ranks_per_host) for size in work.call_bytes)
     seconds, working = np.empty(ITERATIONS), 0.0
     for i in range(ITERATIONS):
-        drawn = others[generator.integers(len(others), size=ranks)]
-        drawn[0] = firsts[generator.integers(len(firsts))]
-        seconds[i] = drawn.max(0).sum() + communicate  # eq. 1
-        working += float(drawn.sum(1).mean()) / ITERATIONS
+        first = firsts[generator.integers(len(firsts))]
+        # How many of the other ranks drew each iteration: memory and time do not grow with the ranks.
+        counts = generator.multinomial(ranks - 1, np.full(len(others), 1 / len(others)))
+        slowest = others[counts > 0].max(0, initial=0.0)
+        seconds[i] = np.maximum(first, slowest).sum() + communicate  # eq. 1
+        working += float(first.sum() + counts @ others.sum(1)) / ranks / ITERATIONS
     steps = work.steps_per_env * num_envs
     rates = np.sort(steps / seconds)
     total = float(seconds.mean())  # the mean includes rare long iterations, as a measured rate does

@@ -74,6 +74,10 @@ BAD = {
     ),
     "a synthetic size below all": (["pong", "--ranks", "2,4", "--synthetic", "1"], "of --ranks, 2; use 2"),
     "a size that is no number": (["pong", "--ranks", "²"], "'²' is not a list of numbers"),
+    "a size that no counter holds": (
+        ["pong", "--simulate", "9" * 5000],
+        "--simulate '999999999999...9999999999999' has more than 18 digits",
+    ),
     "a simulation of threads without cores": (
         ["tiny_catch", "--threads", "4096", "--simulate", "4"],
         "--simulate and --synthetic need a size with a core for every thread, and 4096 thread(s)",

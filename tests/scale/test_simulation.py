@@ -67,6 +67,24 @@ def test_a_thousand_ranks_wait_for_the_slowest_of_each_stretch():
     assert found.wait_share == pytest.approx(1 - 2.5 / 3.5, rel=0.02)
 
 
+def test_a_simulation_takes_no_memory_per_rank():
+    work = plain_work(relative=((1.0, 1.0), (3.0, 1.0), (1.0, 1.0)), first=[True, False, False])
+    found = simulate(work, FREE, ranks=10**17, num_envs=10**18, ranks_per_host=4)
+    assert found.steps_per_second == pytest.approx(10 * 10**18 / 3.5)
+    assert found.wait_share == pytest.approx(1 - 2.5 / 3.5, rel=1e-6)
+
+
+def test_simulated_ranks_are_as_slow_as_ranks_that_draw_one_by_one():
+    """Of 3 ranks, the first and one of two others: the mean of the slowest by hand.
+
+    Others draw 1 or 3 s for the first stretch: the slowest of two takes 3 s in 3 of 4 iterations.
+    """
+    work = plain_work(relative=((1.0, 1.0), (1.0, 1.0), (3.0, 1.0)), first=[True, False, False])
+    found = simulate(work, FREE, ranks=3, num_envs=3, ranks_per_host=4)
+    assert found.steps_per_second == pytest.approx(10 * 3 / (0.25 * 1.5 + 0.75 * 3.5), rel=0.03)
+    assert found.work_share == pytest.approx((1.5 + 2 * 2.5) / 3 / 3.0, rel=0.03)
+
+
 def test_what_only_the_first_rank_does_holds_all_up_once_and_counts_though_it_is_rare():
     """A report in one of ten iterations takes ten times as long: 1.5 s an iteration and 9 s every tenth."""
     rows = [(1.0, 1.0)] * 9 + [(10.0, 1.0)] + [(1.0, 1.0)] * 5
