@@ -56,11 +56,12 @@ class Trial:
 
 
 def read_trials(folder: Path, stage: Stage, space: Space | None = None) -> list[Trial]:
-    """Return the trials of a sweep by number; each must have a value of every axis of the ``space``.
+    """Return the trials of a sweep by number, confirmations of one also by seed.
 
-    Errors: UsageError for a damaged file.
+    Each must have a value of every axis of the ``space``. Errors: UsageError for a damaged file.
     """
-    return [_trial_of(path, space) for path in sorted((folder / stage).glob("*.json"))]
+    paths = sorted((folder / stage).glob("*.json"))  # so that of damaged files, the same one is always named
+    return sorted((_trial_of(path, space) for path in paths), key=lambda each: (each.number, each.seeds))
 
 
 def _trial_of(path: Path, space: Space | None) -> Trial:

@@ -187,6 +187,18 @@ def test_efficient_trials_are_those_without_a_cheaper_and_better_one(folder):
     assert efficient_trials(folder, read_trials(folder, "trials")) == {3, 5}
 
 
+def test_ten_thousand_trials_are_in_the_order_of_their_numbers(tmp_path):
+    make_folders("sweep", tmp_path, FOLDERS)
+    numbers, seeds = [999, 1000, 1001, 9999, 10_000, 10_001, 100_000], [(2,), (10,)]
+    for number in reversed(numbers):
+        write_trial(tmp_path, "trials", trial(number))
+        for each in seeds:
+            write_trial(tmp_path, "confirmations", trial(number, seeds=each))
+    assert [each.number for each in read_trials(tmp_path, "trials")] == numbers
+    confirmed = [(each.number, each.seeds) for each in read_trials(tmp_path, "confirmations")]
+    assert confirmed == [(number, each) for number in numbers for each in seeds]
+
+
 def test_a_damaged_file_of_a_trial_gets_one_line(folder):
     (folder / "trials" / "0002.json").write_text('{"number": 2}')
     with pytest.raises(UsageError, match="0002.json is no trial of parcade sweep; delete it"):
