@@ -124,28 +124,21 @@ class Arcade:
             for e in np.flatnonzero(mask):
                 engine_cpu.reset_console(int(e), *self._rows, self.machine.rom, self.machine.program)
 
-    def act(self, actions: np.ndarray, actions_b: np.ndarray | None = None) -> np.ndarray:
-        """Play one frame with ale-py action ids, int `[n]` (0-17); return the rewards, int32 `[n]`.
+    def act(self, actions: int | np.ndarray, actions_b: int | np.ndarray | None = None) -> np.ndarray:
+        """Play one frame with ale-py action ids (0-17), int `[n]`; return the rewards, int32 `[n]`.
 
         actions: player A's, who plays ale-py's games. actions_b: player B's, with the other joystick or
-        paddle; None leaves it alone. Rewards are player A's. A console whose episode is over does not run,
-        and its reward is 0.
+        paddle; None leaves it alone. A single integer is the action of all consoles. Rewards are player A's.
+        A console whose episode is over does not run, and its reward is 0.
         """
         both = self._actions
-        name, given = "actions", actions
         rewards = np.zeros(self.num_consoles, np.int32)
         with self._callers.lock:
-            try:
-                np.copyto(self._actions_a, actions, casting="same_kind")
-                if actions_b is None:
-                    self._actions_b.fill(0)
-                else:
-                    name, given = "actions_b", actions_b
-                    np.copyto(self._actions_b, actions_b, casting="same_kind")
-            except (TypeError, ValueError) as error:
-                raise ValueError(
-                    f"{name}={in_short(given)}: expected {self.num_consoles} integers"
-                ) from error
+            _copy_actions("actions", actions, self._actions_a)
+            if actions_b is None:
+                self._actions_b.fill(0)
+            else:
+                _copy_actions("actions_b", actions_b, self._actions_b)
             self._code.check()
             if not engine_cpu.act_many(*self._rows, self.machine.rom, self.machine.program, both, rewards):
                 raise ValueError(f"actions from {both.min()} to {both.max()}; expected 0 to 17")
@@ -284,6 +277,19 @@ def _restored(kind: type[Arcade], made_from: tuple[Any, ...], state: dict[str, n
 def in_short(value: object) -> str:
     """Return a value for a message of one line, such as the first numbers of a long array."""
     return textwrap.shorten(str(value), 80, placeholder=" ...")
+
+
+def _copy_actions(name: str, actions: Any, own: np.ndarray) -> None:
+    """Copy one player's actions, an integer or `[n]`, to `own` [n]. Errors: ValueError."""
+    try:
+        given = np.asarray(actions)
+        if given.ndim and given.shape != own.shape:  # `copyto` would repeat one action in a list
+            raise ValueError("another shape")
+        np.copyto(own, given, casting="same_kind")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name}={in_short(actions)}: expected {len(own)} integers, or one for all"
+        ) from error
 
 
 def check_integer(name: str, value: object) -> None:

@@ -45,12 +45,16 @@ def test_more_consoles_than_fit_into_memory_are_refused_before_any_is_made(monke
 @pytest.mark.parametrize(
     ("actions", "actions_b", "says"),
     [
-        ([0, 1], None, "actions=[0, 1]: expected 3 integers"),
-        ("up", None, "actions=up: expected 3 integers"),
-        (0, [0.5, 0, 0], "actions_b=[0.5, 0, 0]: expected 3 integers"),
-        (0, [1, 2], "actions_b=[1, 2]: expected 3 integers"),
-        (np.zeros((3, 1), int), None, "actions=[[0] [0] [0]]: expected 3 integers"),
-        ([0.5] * 100, None, "0.5, ...: expected 3 integers"),
+        ([0, 1], None, "actions=[0, 1]: expected 3 integers, or one for all"),
+        ([1], None, "actions=[1]: expected 3 integers, or one for all"),
+        ([[0, 1, 2]], None, "actions=[[0, 1, 2]]: expected 3 integers, or one for all"),
+        ([[0], [1, 2]], None, "actions=[[0], [1, 2]]: expected 3 integers, or one for all"),
+        ("up", None, "actions=up: expected 3 integers, or one for all"),
+        (0, [0.5, 0, 0], "actions_b=[0.5, 0, 0]: expected 3 integers, or one for all"),
+        (0, [1, 2], "actions_b=[1, 2]: expected 3 integers, or one for all"),
+        (0, [1], "actions_b=[1]: expected 3 integers, or one for all"),
+        (np.zeros((3, 1), int), None, "actions=[[0] [0] [0]]: expected 3 integers, or one for all"),
+        ([0.5] * 100, None, "0.5, ...: expected 3 integers, or one for all"),
     ],
 )
 def test_the_wrong_argument_of_act_is_named(arcade, actions, actions_b, says):
