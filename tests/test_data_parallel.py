@@ -14,8 +14,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from parcade import data_parallel
 from parcade.data_parallel import FitConfig, connect, fit, placed
+from parcade.data_parallel import data as fit_data
+from parcade.data_parallel.evaluations import Evaluations
+from parcade.data_parallel.fitting import STOPPING, Fitting
 from parcade.errors import UsageError
 from parcade.machine.devices import STAND_IN
 from parcade.machine.facts import available_cores
@@ -348,7 +350,7 @@ def test_ctrl_c_ends_a_fit_within_its_epoch_and_says_so_at_once(capfd, tmp_path)
         nn.Linear(3, 2), blobs(), interrupting_loss, FitConfig(epochs=500, batch_size=32),
         exchange=connect("local"), optimizer=sgd, evaluate=lambda module: {}, run=tmp_path, say=said.append,
     )  # fmt: skip
-    assert said_at_once == [f"{data_parallel.STOPPING}\n"]
+    assert said_at_once == [f"{STOPPING}\n"]
     # The ranks ask one another after 1, 3 and 7 updates, and an epoch has 3.
     assert (done.epochs, done.updates, done.samples, len(done.epoch_seconds)) == (2, 7, 7 * 32, 2)
     assert done.loss == pytest.approx(losses[-1]) and done.seconds > done.epoch_seconds[-1]
@@ -388,7 +390,7 @@ def test_more_ranks_than_gpus_are_refused(monkeypatch):
 
 @pytest.mark.quick
 def test_data_that_do_not_fit_on_the_gpu_are_refused_and_stay_on_the_host(monkeypatch):
-    monkeypatch.setattr(data_parallel, "free_device_memory", lambda name: 96 * 3 * 4)
+    monkeypatch.setattr(fit_data, "free_device_memory", lambda name: 96 * 3 * 4)
     gpu = torch.device("cuda", 0)
     with pytest.raises(
         UsageError, match="the data take .* GiB, but the GPU has only .* GiB free; use data_on='host'"
@@ -409,8 +411,16 @@ def begin_fitting(dataset, data_on):
         FitConfig(epochs=2, batch_size=32, data_on=data_on),
         SimpleNamespace(requested=lambda: False),
     )
-    data = placed(dataset, torch.device("meta"), data_on)
-    return data_parallel._Fitting(module, data, F.cross_entropy, config, exchange, None, None, print, stop)
+    return Fitting(
+        module,
+        placed(dataset, torch.device("meta"), data_on),
+        F.cross_entropy,
+        config,
+        exchange=exchange,
+        evaluations=Evaluations(None, config, exchange, run=None, say=print),
+        stop=stop,
+        say=print,
+    )
 
 
 @pytest.mark.quick
@@ -427,13 +437,13 @@ def test_nothing_is_read_back_within_an_epoch(dataset, data_on):
 @pytest.mark.quick
 def test_data_on_the_device_are_copied_once_and_data_on_the_host_batch_by_batch(monkeypatch):
     copied = []
-    copy = data_parallel._copied
+    copy = fit_data._copied
 
     def counting(batch, device, *rest, **options):
         copied.append(batch[0].device.type)
         return copy(batch, device, *rest, **options)
 
-    monkeypatch.setattr(data_parallel, "_copied", counting)
+    monkeypatch.setattr(fit_data, "_copied", counting)
     for data_on, kept in (("device", "meta"), ("host", "cpu")):
         begin_fitting(blobs(), data_on)._epoch()
         assert copied == [kept] * 3

@@ -42,8 +42,6 @@ duels
 evaluate learning
 suite
 sweep
-fit_settings
-fit_results
 play bench data_parallel
 web
 commands

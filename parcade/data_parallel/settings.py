@@ -1,4 +1,4 @@
-"""The settings of a fit (``data_parallel.py``), and what a module, a dataset and the ranks must fulfil."""
+"""The settings of a fit, and what a module, a dataset and the ranks must fulfil."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fit (``data_parallel.py``) returns, records and writes to its directory."""
+"""What a fit returns, records and writes to its directory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from parcade.data_parallel.settings import FitConfig, device_of
 from parcade.exchange.base import Exchange
 from parcade.files.run_directory import write_json
-from parcade.fit_settings import FitConfig, device_of
 from parcade.machine.facts import commit, machine
 from parcade.model.parameters import contiguous_copy
 
