@@ -12,8 +12,8 @@ import torch
 from parcade.algorithms.table import algorithm_row
 from parcade.checkpoint import load_policy, read_policy
 from parcade.config import load_config
-from parcade.env_checks import as_array
 from parcade.envs import make_vec
+from parcade.envs.checks import as_array
 from parcade.envs.games import is_atari
 from parcade.envs.settings import changed, of_any_game
 from parcade.errors import UsageError

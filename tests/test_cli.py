@@ -91,7 +91,7 @@ def test_a_run_that_shall_start_later_is_checked_for_the_memory_of_its_consoles(
     from parcade.train import check_start
     from parcade.training_flags import parse_training
 
-    monkeypatch.setattr("parcade.env_checks.available_memory_bytes", lambda: 1 << 30)
+    monkeypatch.setattr("parcade.envs.checks.available_memory_bytes", lambda: 1 << 30)
     large = "pong --image-height 1000 --image-width 1000 --hidden 8 --num-envs 64 --unroll-length 1".split()
     large += ["--num-minibatches", "1"]
     with pytest.raises(parcade.UsageError, match="num_envs=64 environments need .* use [0-9]+ or fewer"):

@@ -17,17 +17,15 @@ PACKAGE = ROOT / "parcade"
 LAYERS = """
 errors ending
 random presets plugins ranges stand_ins terminal_picture flags
-random_on_device
 machine
-files env_attributes
-zoo env_checks
+files
+zoo
 capture rl
 model
 atari
 experience
-testing
 envs
-integrations cluster
+integrations cluster testing
 exchange
 algorithms
 config

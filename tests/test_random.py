@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from parcade.experience.device_random import TensorUniforms
 from parcade.random import env_seeds, seeds_of_life, uniforms
-from parcade.random_on_device import TensorUniforms
 
 pytestmark = pytest.mark.quick
 

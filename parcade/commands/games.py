@@ -21,8 +21,8 @@ class GamesFlags:
 def games(arguments: list[str]) -> int:
     """``parcade games``."""
     from parcade.envs import game_names
+    from parcade.envs.tiny import TINY_TASKS
     from parcade.flags import parse
-    from parcade.testing import TINY_TASKS
 
     flags = parse(GamesFlags, arguments, prog="parcade games")
     if flags.json:
@@ -42,7 +42,7 @@ def _show(console: Console) -> None:
     from rich.columns import Columns
 
     from parcade.envs import game_names
-    from parcade.testing import TINY_TASKS
+    from parcade.envs.tiny import TINY_TASKS
 
     console.print(
         f"{len(game_names())} Atari games (other spellings work, e.g. SpaceInvaders; "

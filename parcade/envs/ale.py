@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from parcade.env_checks import Checked, check_memory, refuse_copy
+from parcade.envs.checks import Checked, check_memory, refuse_copy
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 

@@ -70,7 +70,7 @@ def canonical_game(name: str) -> str:
     """
     import gymnasium
 
-    from parcade.testing import TINY_TASKS
+    from parcade.envs.tiny import TINY_TASKS
 
     if name in TINY_TASKS:
         return name

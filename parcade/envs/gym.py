@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from parcade.env_checks import Checked, check_memory
+from parcade.envs.checks import Checked, check_memory
 from parcade.errors import UsageError, in_short
 from parcade.model.actions import actions_of
 

@@ -246,7 +246,7 @@ def _make(
     game: str, num_envs: int, backend: str, settings: EnvSettings, **options: object
 ) -> gymnasium.vector.VectorEnv:
     """Make one game's environments on the CPU."""
-    from parcade.testing import TINY_TASKS
+    from parcade.envs.tiny import TINY_TASKS
 
     if game in TINY_TASKS:
         return TINY_TASKS[game](num_envs)

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from parcade.atari.games import load_games
-from parcade.env_checks import Checked, check_is_state, read_state, restore
+from parcade.envs.checks import Checked, check_is_state, read_state, restore
 from parcade.errors import UsageError
 from parcade.files.state import behind, part_of
 

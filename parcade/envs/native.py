@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from parcade.env_checks import Checked, check_memory, refuse_copy
+from parcade.envs.checks import Checked, check_memory, refuse_copy
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.files.state import behind, part_of

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from parcade.env_checks import Checked, as_array, checked_actions, refuse_copy
+from parcade.envs.checks import Checked, as_array, checked_actions, refuse_copy
 from parcade.envs.native import build_consoles, infos_of
 from parcade.envs.settings import EnvSettings
 from parcade.envs.views import StepResult

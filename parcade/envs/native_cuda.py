@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
-from parcade.env_checks import Checked, refuse_copy
+from parcade.envs.checks import Checked, refuse_copy
 from parcade.envs.mixed import MixedVectorEnv, portions_of
 from parcade.envs.native import check_game_switches, console_settings
 from parcade.envs.settings import EnvSettings

@@ -9,7 +9,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
-from parcade.env_checks import as_array
+from parcade.envs.checks import as_array
 from parcade.envs.views import EnvView, StepResult
 
 

@@ -9,8 +9,8 @@ from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from parcade.env_attributes import SharedAttributes
-from parcade.env_checks import as_array, checked_actions, read_state, restore
+from parcade.envs.attributes import SharedAttributes
+from parcade.envs.checks import as_array, checked_actions, read_state, restore
 from parcade.envs.settings import KARPATHY_SHAPE
 from parcade.errors import UsageError
 
@@ -109,11 +109,11 @@ class EnvView(SharedAttributes, VectorEnv):
         return self.restore(self.read_state(state))
 
     def read_state(self, state: Any) -> Any:
-        """See ``env_checks.read_state``."""
+        """See ``checks.read_state``."""
         return read_state(self._env, state)
 
     def restore(self, read: Any) -> np.ndarray:
-        """See ``env_checks.restore``."""
+        """See ``checks.restore``."""
         return restore(self._env, read)
 
     def step(self, actions: np.ndarray, *which: np.ndarray) -> StepResult:

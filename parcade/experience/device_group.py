@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from parcade.experience.batch import Batch, empty_batch
+from parcade.experience.device_random import TensorUniforms
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
 from parcade.experience.host_rollout import load_rows, rows_of, window_of
@@ -24,7 +25,6 @@ from parcade.machine.timing import Timer
 from parcade.model.policy import Acted, Policy
 from parcade.model.precision import Precision
 from parcade.random import seeds_of_life
-from parcade.random_on_device import TensorUniforms
 
 
 class DeviceEnvGroup:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from parcade.env_checks import as_array, check_is_state, is_like, read_state, restore
+from parcade.envs.checks import as_array, check_is_state, is_like, read_state, restore
 from parcade.envs.views import EnvView, StepResult
 from parcade.errors import UsageError
 

@@ -19,12 +19,12 @@ from parcade.atari.held_keys import ACTION_NAMES, keys_to_action
 from parcade.envs.games import action_ids, canonical_game, is_atari
 from parcade.envs.make import make_vec, with_output
 from parcade.envs.settings import FRAMES_PER_SECOND, env_preset
+from parcade.envs.tiny import TINY_TASKS
 from parcade.errors import UsageError, unknown_name
 from parcade.integrations.autoreset import DelayedReset
 from parcade.integrations.raw import NO_FRAMESKIP
 from parcade.integrations.window import RENDER_MODES, check_render_mode
 from parcade.ranges import whole
-from parcade.testing import TINY_TASKS
 
 
 def env_id(game: str) -> str:

@@ -20,12 +20,12 @@ from parcade.envs import make_vec
 from parcade.envs.games import is_atari
 from parcade.envs.native import console_settings
 from parcade.envs.settings import EnvSettings, in_colour
+from parcade.envs.tiny import TINY_TASKS
 from parcade.errors import UsageError
 from parcade.evaluate import FIRST_UNSEEN_ENV
 from parcade.model.actions import BoxActions
 from parcade.model.precision import Precision
 from parcade.random import env_seeds, uniforms
-from parcade.testing import TINY_TASKS
 from parcade.web.saliency import SALIENCIES
 
 

@@ -9,10 +9,10 @@ from parcade.agent import load
 from parcade.algorithms.table import ALGORITHMS
 from parcade.config import RunConfig, TrainConfig
 from parcade.envs.settings import EnvSettings
+from parcade.envs.tiny import TINY_TASKS
 from parcade.errors import UsageError
 from parcade.evaluate import evaluate
 from parcade.model.policy import NetworkConfig
-from parcade.testing import TINY_TASKS
 from parcade.train import run_training, start_run
 
 # Settings that solve tiny_catch (chance: -0.6, perfect: 1) within the frames below.

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from parcade import env_checks, make_vec
-from parcade.envs import EnvSettings
+from parcade import make_vec
+from parcade.envs import EnvSettings, checks
 from parcade.envs.backends import BACKENDS, Backend
+from parcade.envs.tiny import TinyCatch
 from parcade.errors import UsageError
-from parcade.testing import TinyCatch
 
 SMALL = {"image_height": 42, "image_width": 42}
 
@@ -118,7 +118,7 @@ def test_states_of_a_registered_backend_are_restored(monkeypatch):
 
 @pytest.mark.parametrize("backend", ["native", "ale"])
 def test_the_games_must_fit_into_memory_together(backend, monkeypatch):
-    monkeypatch.setattr(env_checks, "available_memory_bytes", lambda: 50 * 1_100_000)
+    monkeypatch.setattr(checks, "available_memory_bytes", lambda: 50 * 1_100_000)
     with pytest.raises(UsageError, match="num_envs=1,000 environments need .*; use [1-9][0-9]+ or fewer"):
         make_vec(["pong", "breakout"] * 50, 1000, backend)  # 10 of each
     make_vec(["pong", "breakout"], 20, backend).close()

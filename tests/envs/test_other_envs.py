@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from parcade import make_vec
+from parcade.envs.tiny import TINY_TASKS
 from parcade.errors import UsageError
-from parcade.testing import TINY_TASKS
 
 pytestmark = pytest.mark.quick
 

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from parcade import env_checks, make_vec
+from parcade import make_vec
+from parcade.envs import checks
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 
@@ -155,7 +156,7 @@ def test_newest_frames_are_shared_whatever_is_observed(observations, stack):
 
 def test_memory_is_checked_for_what_ram_needs(monkeypatch):
     """Without frames, a console takes 35 kB: 26 of words, 7.5 of generators."""
-    monkeypatch.setattr(env_checks, "available_memory_bytes", lambda: 200 * 40_000)
+    monkeypatch.setattr(checks, "available_memory_bytes", lambda: 200 * 40_000)
     env = make_vec("pong", 200, observations="ram")
     assert sum(array.nbytes for array in env._consoles.arrays.values()) < 200 * 40_000
     env.close()

@@ -16,9 +16,9 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
+from parcade.envs.tiny import TinyCatch
 from parcade.errors import UsageError
 from parcade.integrations.sb3 import ParcadeVecEnv, make_vec
-from parcade.testing import TinyCatch
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sb3_ppo.py"
 SMALL = {"image_height": 42, "image_width": 42, "frame_limit": 60, "noop_max": 0}

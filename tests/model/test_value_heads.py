@@ -12,12 +12,12 @@ from parcade.algorithms.table import ALGORITHMS
 from parcade.cli import main
 from parcade.config import RunConfig, TrainConfig, from_json, to_json
 from parcade.envs.settings import EnvSettings
+from parcade.envs.tiny import TINY_TASKS, TinyVectorEnv
 from parcade.evaluate import evaluate
 from parcade.model.policy import NetworkConfig, Policy
 from parcade.model.precision import Precision
 from parcade.model.value_heads import MeanHead
 from parcade.rl.q_learning import distribution_of
-from parcade.testing import TINY_TASKS, TinyVectorEnv
 from parcade.train import run_training, start_run
 
 HEADS = {

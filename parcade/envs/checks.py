@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 from gymnasium.spaces import Discrete, Space
 
-from parcade.env_attributes import SharedAttributes
+from parcade.envs.attributes import SharedAttributes
 from parcade.errors import UsageError, in_short
 from parcade.machine.facts import available_memory_bytes
 
