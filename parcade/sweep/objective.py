@@ -67,10 +67,6 @@ class Objective:
         most = MOST_EXTRAPOLATION / share
         return float(scored[-1]["cpu_seconds"] * min(most, 1 / gained if gained else math.inf))
 
-    def is_better(self, one: float, other: float) -> bool:
-        """Return whether a value is better than another one."""
-        return one > other if self.target is None else one < other
-
 
 def parse_objective(text: str) -> Objective:
     """Return the objective named ``score`` or ``cpu_seconds_to:SCORE``. Errors: UsageError."""

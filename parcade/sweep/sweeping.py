@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -53,11 +54,10 @@ def _run_stages(folder: Path, plan: SweepPlan, room: Room, say: Callable[[str], 
         cpus = _check_a_node_fits(needed)
         at_once = room.at_once or max(1, cpus // len(plan.seeds))
         with StopRequest(None) as stop:
-            _run_stage(folder, plan, "trials", at_once, needed, stop.requested, say)
+            run = functools.partial(_run_stage, folder, plan, is_stopping=stop.requested, say=say)
+            run("trials", at_once=at_once, resources=needed)
             if not stop.requested():
-                alone = {**needed, "CPU": 1.0}
-                at_once *= len(plan.seeds)
-                _run_stage(folder, plan, "confirmations", at_once, alone, stop.requested, say)
+                run("confirmations", at_once=at_once * len(plan.seeds), resources={**needed, "CPU": 1.0})
             if stop.requested():
                 raise KeyboardInterrupt
     finally:
@@ -107,6 +107,7 @@ def _run_stage(
     folder: Path,
     plan: SweepPlan,
     stage: Stage,
+    *,
     at_once: int,
     resources: dict[str, float],
     is_stopping: Callable[[], bool],
