@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from parcade import make_vec
-from parcade.env_checks import checked_actions
+from parcade.envs.checks import checked_actions
 from parcade.errors import UsageError
 from parcade.integrations.gym import make_registered_vec
 
