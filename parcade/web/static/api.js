@@ -20,25 +20,27 @@ export function setToken(text) {
 
 export const hasToken = () => token !== "";
 
-// The tabs of one server tell each other its token, so that a view opened in a new tab needs no address.
-const tabs = new BroadcastChannel(KEY);
-tabs.addEventListener("message", ({ data }) => data === "asked" && token && tabs.postMessage({ token }));
-
-/** Ask the open tabs for the token; return whether one answered within a quarter of a second. */
-export function takeTokenFromTabs() {
-  return new Promise((resolve) => {
-    const finish = (found) => {
-      tabs.removeEventListener("message", take);
-      resolve(found);
+/**
+ * Join the open tabs of this server, which tell each other its token: a view in a new tab needs no address.
+ * Resolves at once with a token of its own, and otherwise with the first answer, or after a quarter of a second.
+ */
+export async function joinTabs() {
+  const tabs = new BroadcastChannel(KEY);
+  await new Promise((resolve) => {
+    tabs.onmessage = ({ data }) => {
+      if (data === "asked") {
+        if (token) tabs.postMessage({ token });
+        return;
+      }
+      if (!token) setToken(data.token);
+      resolve();
     };
-    const take = ({ data }) => {
-      if (!data.token) return;
-      setToken(data.token);
-      finish(true);
-    };
-    tabs.addEventListener("message", take);
-    setTimeout(finish, 250, false);
-    tabs.postMessage("asked");
+    if (token) {
+      resolve();
+    } else {
+      tabs.postMessage("asked");
+      setTimeout(resolve, 250);
+    }
   });
 }
 

@@ -1,6 +1,6 @@
 // The page's frame: token, theme, live connection, and which view the address names.
 
-import { BadToken, get, hasToken, openSocket, setToken, takeTokenFromAddress, takeTokenFromTabs } from "./api.js";
+import { BadToken, get, hasToken, joinTabs, openSocket, setToken, takeTokenFromAddress } from "./api.js";
 import { el, labelled, notice } from "./dom.js";
 import { RacePage } from "./race_page.js";
 import { RunPage } from "./run_page.js";
@@ -85,7 +85,7 @@ function setLink(state, text) {
 }
 
 async function start() {
-  if (!hasToken() && !(await takeTokenFromTabs())) return askForToken();
+  if (!hasToken()) return askForToken();
   let found;
   try {
     found = await get("runs");
@@ -128,4 +128,5 @@ document.querySelector(".skip").onclick = (event) => {
   main.focus();
 };
 takeTokenFromAddress();
+await joinTabs();
 start();
