@@ -82,17 +82,10 @@ def fit(
         _registered(run, config, exchange) if run else contextlib.nullcontext(),
     ):
         with StopRequest(run, STOPPING if exchange.rank == 0 else "") as stop:
-            evaluations = Evaluations(evaluate, config, exchange, run=run, say=say)
             fitting = Fitting(
-                module,
-                dataset,
-                loss,
-                config,
-                exchange=exchange,
-                evaluations=evaluations,
-                stop=stop,
-                say=say,
-            )
+                module, dataset, loss, config, exchange=exchange, stop=stop, say=say,
+                evaluations=Evaluations(evaluate, config, exchange, run=run, say=say),
+            )  # fmt: skip
             try:
                 done = fitting.run_epochs()
             except Exception:  # of the caller's code

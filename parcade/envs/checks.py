@@ -14,7 +14,7 @@ from parcade.errors import UsageError, in_short
 from parcade.machine.facts import available_memory_bytes
 
 FEW = 16
-"""Numbers of actions up to this are checked without NumPy, whose calls take 5 microseconds."""
+"""Numbers of actions up to this are checked without NumPy, in half the time or less (docs/LOG.md)."""
 
 
 class Checked(SharedAttributes):
