@@ -85,10 +85,14 @@ def random_log(random: np.random.Generator) -> np.ndarray:
 
 
 def play(
-    start: np.ndarray, log: np.ndarray, stops: list[int], *, drawn: bool
+    start: np.ndarray, log: np.ndarray, stops: list[int], *, drawn: bool, room: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Play a frame with this log, catching up at `stops`; return the registers and the image at its end."""
+    """Play a frame with this log, catching up at `stops`; return the registers and the image at its end.
+
+    With `room` for a list of spans, in words, the frame is not drawn but recorded there, behind the image.
+    """
     s, screen = start.copy(), np.full(2 * HEIGHT * st.LINE_WORDS, 7, np.uint64)
+    screen = np.append(screen, np.zeros(room, np.uint64))
     s[st.LOGS : st.LOGS + len(log)] = log
     s[st.SLOT_DRAWN] = tia.DRAWING if drawn else tia.PENDING
     for stop in stops:
@@ -97,7 +101,7 @@ def play(
     s[st.LOG_COUNT] = len(log)
     tia.serve(s, screen, tia.END_FRAME)
     tia.serve(s, screen, tia.SHOW)
-    return s[st.TIA : st.TIA + st.TIA_WORDS], screen[: HEIGHT * st.LINE_WORDS]
+    return s[st.TIA : st.TIA + st.TIA_WORDS], screen if room else screen[: HEIGHT * st.LINE_WORDS]
 
 
 @pytest.mark.parametrize("seed", range(40))

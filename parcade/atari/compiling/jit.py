@@ -94,9 +94,6 @@ if numba.config.DISABLE_JIT:
     def stand_alone():
         """See below. Does nothing in plain Python."""
 
-    def stand_alone_on_gpu():
-        """See below. Does nothing in plain Python."""
-
     def product(a, b):
         """See below. NumPy rounds every product."""
         return a * b
@@ -132,21 +129,6 @@ else:
             # A function that is compiled for an inlined caller inherits "alwaysinline".
             builder.function.attributes.discard("alwaysinline")
             builder.function.attributes.add("noinline")
-            return context.get_dummy_value()
-
-        return numba.types.none(), generate
-
-    @intrinsic
-    def stand_alone_on_gpu(typing_context):
-        """Prevent inlining of an inlined function on GPUs only. Must be the function's first statement.
-
-        Used if the caller needs all registers of the GPU.
-        """
-
-        def generate(context, builder, signature, arguments):
-            if "nvptx" in builder.module.triple:
-                builder.function.attributes.discard("alwaysinline")
-                builder.function.attributes.add("noinline")
             return context.get_dummy_value()
 
         return numba.types.none(), generate

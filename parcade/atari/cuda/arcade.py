@@ -75,11 +75,17 @@ class DeviceArcade(Arcade):
         self.threads.launch(
             arcade_kernels.power_thread, self.num_consoles, self._game, self._consoles, loading, seeds
         )
+        self._paint()
 
     def _reset(self, mask: np.ndarray) -> None:
         self.threads.launch(
             arcade_kernels.reset_thread, self.num_consoles, self._game, self._consoles, self.threads.put(mask)
         )
+        self._paint()
+
+    def _paint(self) -> None:
+        """Paint what the consoles have recorded."""
+        self.threads.launch_blocks(arcade_kernels.paint_block, self.num_consoles, self._consoles)
 
     def act(self, actions: Any, actions_b: Any | None = None) -> Any:
         """Emulate one video frame with ale-py action ids, int `[n]`; return rewards, a device int32 `[n]`.
@@ -93,6 +99,7 @@ class DeviceArcade(Arcade):
         self.threads.launch(
             arcade_kernels.act_thread, self.num_consoles, self._game, self._consoles, actions, self._rewards
         )
+        self._paint()
         return self.threads.share(self._rewards)
 
     def press(self, *, select: bool | np.ndarray = False, reset: bool | np.ndarray = False) -> None:

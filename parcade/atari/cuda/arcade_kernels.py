@@ -3,7 +3,7 @@
 | body            | one thread per   | does                                                                |
 |-----------------|------------------|---------------------------------------------------------------------|
 | `power_thread`  | console          | ale-py's loadROM: power-on state, seeds, first reset                |
-| `act_thread`    | console          | one raw video frame, drawn as it is emulated (its log is not kept)  |
+| `act_thread`    | console          | one raw video frame; records its spans                              |
 | `reset_thread`  | console          | reset_game only                                                     |
 | `show_thread`   | word of a frame  | copies the current frame                                            |
 | `gather_block`  | block a console  | copies some consoles to arrays of their own                         |
@@ -15,19 +15,30 @@ import numpy as np
 
 from .. import console
 from ..compiling.jit import inlined
-from ..state import FRAME_NUMBER, LIVES, MEMORY_BYTES, OBSERVED, PICTURE, TERMINAL
+from ..state import (
+    FRAME_NUMBER,
+    LINE_WORDS,
+    LIVES,
+    MEMORY_BYTES,
+    OBSERVED,
+    PICTURE,
+    ROM_HEIGHT,
+    TERMINAL,
+)
 from .environments import load_thread as power_thread
+from .environments import paint_block
 from .rows import LASTING_WORDS, load, store
 
 __all__ = [
-    "act_thread", "gather_block", "power_thread", "record_thread", "reset_thread", "scatter_block",
+    "act_thread", "gather_block", "paint_block", "power_thread", "record_thread", "reset_thread",
+    "scatter_block",
     "show_thread",
 ]  # fmt: skip
 
 
 @inlined
 def act_thread(e, s, ram, game, consoles, actions, rewards_out):
-    """Emulate and draw one video frame of console `e` with an ale-py action id."""
+    """Emulate one video frame of console `e` with an ale-py action id; record its spans."""
     action = np.int64(actions[e])
     if action < 0 or action > 17:
         action = np.int64(console.NOOP)
@@ -87,7 +98,7 @@ def _copy_console(t, threads, source, k, target_out, e):
         target_out.registers[i, e] = source.registers[i, k]
     for i in range(t, MEMORY_BYTES, threads):
         target_out.memory[e, i] = source.memory[k, i]
-    for i in range(t, source.screens.shape[1], threads):
+    for i in range(t, 2 * LINE_WORDS * np.int64(source.registers[ROM_HEIGHT, k]), threads):
         target_out.screens[e, i] = source.screens[k, i]
     for g in range(source.random.shape[1]):
         for i in range(t, source.random.shape[2], threads):

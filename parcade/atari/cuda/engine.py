@@ -22,12 +22,23 @@ import numpy as np
 
 from ..compiling.jit import OPTIONS
 from ..compiling.one_process import only_process
+from ..primitives.warp import WARP_LANES
 from .driver import is_simulated, release_memory, require_cuda
-from .kernels import SCRATCH, SHARED, compiling, is_block, kernel_folder, make_kernel, scratch_of, with_row
+from .kernels import (
+    SCRATCH,
+    SHARED,
+    compiling,
+    is_block,
+    is_warp,
+    kernel_folder,
+    make_kernel,
+    scratch_of,
+    with_row,
+)
 from .launching import Launcher
 
 THREADS_PER_BLOCK = 64  # at most, of kernels with a thread per console
-BLOCK_THREADS = 256  # of block bodies
+BLOCK_THREADS = 256  # of block bodies that are not for a warp
 BLOCK_REGISTERS = 64  # per thread of a block, so that 4 blocks fit on a multiprocessor
 PLAYING_REGISTERS = 255  # per thread that runs a console: fewer spill, which costs more than occupancy gains
 STACK_BYTES = 10_500  # upper bound of the stack of a large linked kernel, without SCRATCH
@@ -335,8 +346,9 @@ class GpuThreads:
 
     def launch_blocks(self, body: Callable, num_blocks: int, *arguments: Any) -> None:
         """Queue a block body for blocks 0 .. num_blocks - 1."""
+        threads = WARP_LANES if is_warp(body) else BLOCK_THREADS
         # The simulator runs threads one after another, so threads of a block cannot wait for each other.
-        self._launch(body, num_blocks, 1 if is_simulated() else BLOCK_THREADS, (num_blocks, *arguments))
+        self._launch(body, num_blocks, 1 if is_simulated() else threads, (num_blocks, *arguments))
 
     def _launch(self, body: Callable, blocks: int, threads: int, arguments: tuple) -> None:
         registers, code = register_limit(body), None

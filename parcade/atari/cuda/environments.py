@@ -3,10 +3,11 @@
 | body             | one per console | does                                                                  |
 |------------------|-----------------|-----------------------------------------------------------------------|
 | `load_thread`    | thread          | ale-py's loadROM: power on, seeds, first reset                        |
-| `step_thread`    | thread          | emulates the frames of one step; draws the last two                   |
+| `step_thread`    | thread          | emulates the frames of one step; records the spans of the last two    |
 | `restart_thread` | thread          | starts a new episode as ale-py does, if the last one is over          |
 | `choose_thread`  | thread          | chooses a cached start for the next episode, if the last one is over  |
 | `recall_block`   | block           | copies the console and the observation of the chosen start            |
+| `paint_block`    | warp            | paints the recorded spans into both frame buffers                     |
 | `observe_block`  | block           | levels, resize and frame stack, or RAM; the final stack of an episode |
 | `begin_block`    | block           | if an episode has started: a stack that holds only its first frame    |
 
@@ -23,21 +24,25 @@ import numpy as np
 
 from .. import console, engine_cpu, mt19937
 from ..compiling.jit import inlined, kernel, stand_alone
-from ..primitives.warp import block_sync
+from ..primitives.warp import WARP_LANES, block_sync
 from ..settings import CLIP, EPISODIC_LIFE, FIRE, FRAME_LIMIT, FRAME_SKIP, LIFE_LOSS, MAX_POOL, NOOP_MAX
 from ..state import (
     EPISODE_FRAME_NUMBER,
     FRAME_NUMBER,
+    LINE_WORDS,
     LIVES,
     MEMORY_BYTES,
     NOOP_STREAM,
     OBSERVED,
     PARTIAL,
     PICTURE,
+    ROM_HEIGHT,
     STICKY_STREAM,
     TERMINAL,
 )
 from ..tia import chip as tia
+from ..tia import spans
+from ..tia.spans import LOOK_WORDS
 from .layout import BLACK, FRAMES, KEPT, LIFE_LOST, OTHER, REWARD, THIRD
 from .pictures import brighter, levels_of_word, observed_pixel
 from .rows import LASTING_WORDS, load, power_on, store
@@ -54,12 +59,13 @@ def _count(e, s, outcome):
 
 @kernel
 def _third_picture(s, screen, kept):
-    """Draw the second-to-last frame of a step; return where it is at the end of the step: OTHER or KEPT."""
+    """Show the second-to-last frame of a step; return where it is at the end of the step: OTHER or KEPT."""
     stand_alone()
     tia.serve(s, screen, tia.SHOW)
     if s[PARTIAL] == 0:
         return OTHER
     # The next update continues this frame and draws into the same frame buffer.
+    spans.paint(screen, spans.list_in(s, screen))
     at = np.int64(s[PICTURE]) * len(kept)
     for word in range(len(kept)):
         kept[word] = screen[at + word]
@@ -173,6 +179,29 @@ def _copy(t, threads, source, target):
 
 
 @inlined
+def paint_block(e, lane, lanes, looks, consoles):
+    """Paint the spans that console `e` has recorded, in their order, and empty its list.
+
+    Every lane prepares a span, then all paint these spans one after the other, each lane always the same
+    pixels of a line. So no two lanes write to the same word.
+    """
+    screen = consoles.screens[e]
+    place = 2 * LINE_WORDS * np.int64(consoles.registers[ROM_HEIGHT, e])
+    count = np.int64(screen[np.uint64(place)])
+    for first in range(0, count, WARP_LANES):
+        here = min(count - first, np.int64(WARP_LANES))
+        for k in range(lane, here, lanes):
+            spans.look_of(screen, place, first + k, looks, LOOK_WORDS * k)
+        block_sync()
+        for k in range(here):
+            for group in range(lane, LINE_WORDS, lanes):
+                spans.paint_look(screen, place, looks, LOOK_WORDS * k, group)
+        block_sync()
+    if lane == 0 and count != 0:
+        screen[np.uint64(place)] = np.uint64(0)
+
+
+@inlined
 def recall_block(e, t, threads, consoles, seen, starts, starts_seen, outcome):
     """Copy the chosen start to console `e` if its episode is over.
 
@@ -185,7 +214,8 @@ def recall_block(e, t, threads, consoles, seen, starts, starts_seen, outcome):
         consoles.registers[i, e] = outcome.counters[e, 1] if i == FRAME_NUMBER else starts.registers[i, k]
     for i in range(t, MEMORY_BYTES, threads):
         consoles.memory[e, i] = starts.memory[k, i]
-    _copy(t, threads, starts.screens[k], consoles.screens[e])
+    for i in range(t, 2 * seen.kept.shape[1], threads):
+        consoles.screens[e, i] = starts.screens[k, i]
     for c in range(seen.levels.shape[1]):
         _copy(t, threads, starts_seen.levels[k, c], seen.levels[e, c])
     for i in range(seen.observations.shape[1]):

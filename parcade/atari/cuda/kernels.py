@@ -2,7 +2,8 @@
 
 A thread body is a function of an index. The following parameters whose names are in `SCRATCH` are per-thread
 memory. A block body has the parameters (block index, t, threads, ...), and its parameters named in `SHARED`
-are shared memory; thread t handles every `threads`-th element.
+are shared memory; thread t handles every `threads`-th element. The block of a warp body, (block index, lane,
+lanes, ...), is a single warp.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ import numpy as np
 
 from ..compiling.kernel_cache import cache_directory, source_digest
 from ..compiling.one_process import write_whole
+from ..primitives.warp import WARP_LANES
 from ..state import LINE_WORDS, MEMORY_BYTES, ROW_WORDS
+from ..tia.spans import LOOK_WORDS
 from ..translate.machine_code import GPU_NAME
 from .assembler import assembled_once
 from .driver import import_cuda
@@ -32,7 +35,11 @@ from .driver import import_cuda
 TALLEST_PICTURE = 250  # lines
 # Per-thread memory: a console's row and its RAM. Per-block memory: the levels of one channel of an image.
 SCRATCH = {"s": (ROW_WORDS, np.int32), "ram": (MEMORY_BYTES, np.uint8)}
-SHARED = {"levels": (TALLEST_PICTURE * LINE_WORDS, np.uint64)}
+# Or, in a warp, what is painted of one span per lane.
+SHARED = {
+    "levels": (TALLEST_PICTURE * LINE_WORDS, np.uint64),
+    "looks": (WARP_LANES * LOOK_WORDS, np.uint64),
+}
 UNUSED_SECONDS = 86_400.0  # kernels of other source versions are deleted when unused for this long
 
 
@@ -47,7 +54,12 @@ def parameters(body: Callable) -> list[str]:
 
 def is_block(body: Callable) -> bool:
     """Whether a body is for a block of threads."""
-    return parameters(body)[1:3] == ["t", "threads"]
+    return parameters(body)[1:3] == ["t", "threads"] or is_warp(body)
+
+
+def is_warp(body: Callable) -> bool:
+    """Whether a body is for a block of a single warp."""
+    return parameters(body)[1:3] == ["lane", "lanes"]
 
 
 def scratch_of(body: Callable) -> dict[str, tuple]:

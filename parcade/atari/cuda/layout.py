@@ -9,7 +9,8 @@ observed image is the maximum of a step's last two frames (max-pooling).
 | Consoles | registers          | [W, n] int32                     | persistent words of a row               |
 |          | memory             | [n, 256] uint8                   | RAM                                     |
 |          | random             | [n, 3, 625] uint32               | ale-py's three generators               |
-|          | screens            | [n, 2 * lines * 20] uint64       | both frame buffers, as in `state.py`    |
+|          | screens            | [n, F + L] uint64                | both frame buffers, as in `state.py`,   |
+|          |                    |                                  | and the list of spans to paint          |
 | How      |                    |                                  | step settings, action set               |
 | Seen     | observations       | [n, stack, frame_bytes] uint8    | newest stacks                           |
 |          | final_observations | [n, stack, frame_bytes] uint8    | last stacks of episodes that ended      |
@@ -32,7 +33,11 @@ import numpy as np
 
 from ..settings import NUM_SETTINGS
 from ..state import LINE_WORDS, MEMORY_BYTES
+from ..tia.spans import SPAN_WORDS
 from .rows import LASTING_WORDS
+
+# Spans that a console may record before it paints them itself; games record up to MEASURED a step.
+MOST_SPANS = 1200
 
 Shapes = dict[str, tuple[tuple[int, ...], Any]]
 
@@ -120,9 +125,14 @@ def console_shapes(n: int, lines: int) -> Shapes:
     return {
         "registers": ((LASTING_WORDS, n), np.int32),
         "memory": ((n, MEMORY_BYTES), np.uint8),
-        "screens": ((n, 2 * lines * LINE_WORDS), np.uint64),
+        "screens": ((n, 2 * lines * LINE_WORDS + list_words(lines)), np.uint64),
         "random": ((n, 3, 625), np.uint32),
     }
+
+
+def list_words(lines: int) -> int:
+    """Return the words of a span list; none if nothing is drawn."""
+    return 1 + SPAN_WORDS * MOST_SPANS if lines else 0
 
 
 def how_shapes(actions: int = 18) -> Shapes:

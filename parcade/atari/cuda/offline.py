@@ -59,6 +59,7 @@ def signatures() -> dict[Callable, tuple]:
         environments.load_thread: (n, game, consoles, flags, numbers),
         environments.choose_thread: (n, consoles, consoles, outcome),
         environments.recall_block: (n, consoles, seen, consoles, seen, outcome),
+        environments.paint_block: (n, consoles),
         environments.observe_block: (n, picture, how, consoles, seen, outcome),
         environments.begin_block: (n, picture, consoles, seen, outcome),
         arcade_kernels.act_thread: (n, game, consoles, numbers, words),

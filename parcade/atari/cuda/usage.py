@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..primitives.warp import WARP_LANES
 from . import environments
 from .engine import DeviceFacts, threads_per_block
 from .lane_simulation import lanes_together
 from .layout import step_bytes
 from .vector import DeviceConsoles
 
-LANES = 32  # per warp
 REGISTER_UNIT = 8  # registers are allocated per thread in units of 8
 
 
 def occupancy(num_warps: int, facts: DeviceFacts) -> tuple[float, float]:
     """Return the occupancy of a kernel of `num_warps` and the limit set by its registers, as fractions."""
-    most = facts.threads // LANES
-    each = -(-facts.registers_each // REGISTER_UNIT) * REGISTER_UNIT * LANES
+    most = facts.threads // WARP_LANES
+    each = -(-facts.registers_each // REGISTER_UNIT) * REGISTER_UNIT * WARP_LANES
     allowed = min(most, facts.registers // each)
     here = min(allowed, num_warps / facts.multiprocessors)
     return here / most, allowed / most
@@ -30,7 +30,7 @@ def use_of(consoles: DeviceConsoles, steps_per_second: float, *, frames: int = 4
     """
     facts = consoles.threads.facts(environments.step_thread)
     block = threads_per_block(consoles.num_envs, facts.multiprocessors)
-    lanes = min(block, LANES)
+    lanes = min(block, WARP_LANES)
     num_warps = -(-consoles.num_envs // block) * (block // lanes)
     here, allowed = occupancy(num_warps, facts)
     moved = step_bytes(consoles.size) * steps_per_second

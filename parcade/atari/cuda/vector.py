@@ -124,6 +124,7 @@ class DeviceConsoles:
         self.threads.launch(
             environments.load_thread, self.num_envs, self._game, self.consoles, loading, seeds
         )
+        self._paint()
         self._loaded[:] = True
 
     def _begin_episodes(self) -> None:
@@ -133,6 +134,7 @@ class DeviceConsoles:
             launch(
                 environments.restart_thread, n, self._game, self._how, self.consoles, self.seen, self.outcome
             )
+            self._paint()
             launch_blocks(environments.begin_block, n, self._picture, self.consoles, self.seen, self.outcome)
             return
         if self._starts is None:
@@ -142,6 +144,11 @@ class DeviceConsoles:
         launch_blocks(
             environments.recall_block, n, self.consoles, self.seen, starts.consoles, starts.seen, self.outcome
         )
+
+    def _paint(self) -> None:
+        """Paint what the consoles have recorded."""
+        if self.size.lines:
+            self.threads.launch_blocks(environments.paint_block, self.num_envs, self.consoles)
 
     def _played_starts(self) -> DeviceConsoles:
         """Play exact starts, one for each seed 0 .. num_starts - 1."""
@@ -185,6 +192,7 @@ class DeviceConsoles:
         outcome = self.outcome if actions is None else self.outcome._replace(actions=actions)
         played = (self._how, self.consoles, self.seen, outcome)
         self.threads.launch(environments.step_thread, self.num_envs, self._game, *played)
+        self._paint()
         self.threads.launch_blocks(environments.observe_block, self.num_envs, self._picture, *played)
         self._begin_episodes()
         return DeviceStep(

@@ -12,6 +12,7 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+WARP_LANES = 32
 ANY = 1  # mode of `llvm.nvvm.vote.sync`
 
 

@@ -1,13 +1,12 @@
 """Drawing of the pixels of a span of a scanline, from masks and colours.
 
-A CPU draws 64 pixels at a time by vector instructions, a lane of a GPU 8 pixels by arithmetic on a word.
+A CPU draws 64 pixels at a time by vector instructions. A GPU's thread records the span instead (`spans.py`).
 """
 
 import numpy as np
 
-from ..compiling.jit import inlined, kernel, stand_alone, stand_alone_on_gpu
+from ..compiling.jit import inlined, kernel, stand_alone
 from ..primitives.simd import blend
-from ..primitives.warp import on_gpu
 from ..state import (
     LINE_WORDS,
     T_COLUBK,
@@ -55,9 +54,8 @@ def copy_line_above(screen, at):
 
 
 @inlined
-def _spread(mask, group):
-    """Return 8 pixels of a mask word as bytes 0 or 255. `group` selects the byte of the word."""
-    bits = (mask >> np.uint64(8 * group)) & np.uint64(0xFF)
+def spread(bits):
+    """Return 8 pixels of a mask, one per bit, as bytes 0 or 255."""
     low = ((bits & FOUR_BITS) * SPREADING & FOUR_BYTES) * np.uint64(255)
     high = ((bits >> np.uint64(4)) * SPREADING & FOUR_BYTES) * np.uint64(255)
     return low | high << HALF
@@ -69,33 +67,13 @@ def _mix(screen, at, inside, a, b, field, background, colour_a, colour_b, left, 
 
     The colour of `field` is `left` before group `middle` of 8 pixels, and `right` from that group on.
     """
-    if not on_gpu():
-        right_half = ZERO if middle >= 8 else ~ZERO << np.uint64(8 * max(middle, 0))
-        masks = (a, b, field & ~right_half, field & right_half)
-        blend(screen, at, inside, background, masks, (colour_a, colour_b, left, right))
-        return
-    colour_a ^= background
-    colour_b ^= background
-    left ^= background
-    right ^= background
-    for group in range(8):
-        word, shift = np.uint64(at + group), np.uint64(8 * group)
-        there = (inside >> shift) & np.uint64(0xFF)
-        if there == ZERO:
-            continue
-        pixels = background
-        if ((a | b | field) >> shift) & np.uint64(0xFF) != ZERO:
-            pixels ^= _spread(a, group) & colour_a
-            pixels ^= _spread(b, group) & colour_b
-            pixels ^= _spread(field, group) & (left if group < middle else right)
-        if there != np.uint64(0xFF):
-            before = screen[word]
-            pixels = before ^ ((before ^ pixels) & _spread(inside, group))
-        screen[word] = pixels
+    right_half = ZERO if middle >= 8 else ~ZERO << np.uint64(8 * max(middle, 0))
+    masks = (a, b, field & ~right_half, field & right_half)
+    blend(screen, at, inside, background, masks, (colour_a, colour_b, left, right))
 
 
 @inlined
-def _score_colours(r):
+def has_score_colours(r):
     """Return whether the halves of the playfield have the players' colours."""
     control = r[T_CTRLPF]
     if control & 6 != 6:
@@ -111,23 +89,17 @@ def _score_colours(r):
 
 
 @inlined
-def draw_span(r, screen, at, x0, x1, first_pair, second_pair, playfield, ball):
-    """Draw pixels x0 .. x1-1 of the line at word `at`: the background and the objects over it.
+def layered(priority, score, first_pair, second_pair, playfield, ball):
+    """Return the pixels of the pairs, the playfield and the ball that nothing covers, as disjoint masks.
 
-    A pair is a player with its missile. All masks have three words, named by their number here.
+    A pair is a player with its missile; `priority` puts playfield and ball over them. The playfield includes
+    the ball, unless they differ in colour because of `score`. All masks have three words, named by number.
     """
-    stand_alone_on_gpu()
     a0, a1, a2 = first_pair
     b0, b1, b2 = second_pair
     f0, f1, f2 = playfield
     l0, l1, l2 = ball
-    score = _score_colours(r)
-    background = np.uint64(r[T_COLUBK]) * EVERY_BYTE
-    colour_f = np.uint64(r[T_COLUPF]) * EVERY_BYTE
-    colour_a = np.uint64(r[T_COLUP0]) * EVERY_BYTE
-    colour_b = np.uint64(r[T_COLUP1]) * EVERY_BYTE
-    left, right = colour_f, colour_f
-    if r[T_CTRLPF] & 4:
+    if priority:
         a0, a1, a2 = a0 & ~(f0 | l0), a1 & ~(f1 | l1), a2 & ~(f2 | l2)
         b0, b1, b2 = b0 & ~(f0 | l0), b1 & ~(f1 | l1), b2 & ~(f2 | l2)
     elif score:
@@ -137,10 +109,24 @@ def draw_span(r, screen, at, x0, x1, first_pair, second_pair, playfield, ball):
     b0, b1, b2 = b0 & ~a0, b1 & ~a1, b2 & ~a2
     f0, f1, f2 = f0 & ~(a0 | b0), f1 & ~(a1 | b1), f2 & ~(a2 | b2)
     l0, l1, l2 = l0 & ~(a0 | b0 | f0), l1 & ~(a1 | b1 | f1), l2 & ~(a2 | b2 | f2)
-    if score:
-        left, right = colour_a, colour_b
-    else:
+    if not score:
         f0, f1, f2 = f0 | l0, f1 | l1, f2 | l2
+        l0, l1, l2 = ZERO, ZERO, ZERO
+    return (a0, a1, a2), (b0, b1, b2), (f0, f1, f2), (l0, l1, l2)
+
+
+@inlined
+def draw_span(r, screen, at, x0, x1, first_pair, second_pair, playfield, ball):
+    """Draw pixels x0 .. x1-1 of the line at word `at`: the background and the objects over it."""
+    score = has_score_colours(r)
+    (a0, a1, a2), (b0, b1, b2), (f0, f1, f2), (l0, l1, l2) = layered(
+        r[T_CTRLPF] & 4 != 0, score, first_pair, second_pair, playfield, ball
+    )
+    background = np.uint64(r[T_COLUBK]) * EVERY_BYTE
+    colour_f = np.uint64(r[T_COLUPF]) * EVERY_BYTE
+    colour_a = np.uint64(r[T_COLUP0]) * EVERY_BYTE
+    colour_b = np.uint64(r[T_COLUP1]) * EVERY_BYTE
+    left, right = (colour_a, colour_b) if score else (colour_f, colour_f)
     for part in range(x0 >> 6, ((x1 - 1) >> 6) + 1):
         inside = PIXELS_BELOW[np.uint32(x1), np.uint32(part)] & ~PIXELS_BELOW[np.uint32(x0), np.uint32(part)]
         first, a, b, field, ball = 0, a0, b0, f0, l0
@@ -159,10 +145,9 @@ def draw_span(r, screen, at, x0, x1, first_pair, second_pair, playfield, ball):
             screen, at + first, inside, a, b, field,
             background, colour_a, colour_b, left, right, MIDDLE_GROUP - first,
         )  # fmt: skip
-        if score:
-            ball &= inside
-            if ball != ZERO:
-                _mix(
-                    screen, at + first, ball, ZERO, ZERO, ball,
-                    colour_f, colour_f, colour_f, colour_f, colour_f, 8,
-                )  # fmt: skip
+        ball &= inside
+        if ball != ZERO:
+            _mix(
+                screen, at + first, ball, ZERO, ZERO, ball,
+                colour_f, colour_f, colour_f, colour_f, colour_f, 8,
+            )  # fmt: skip

@@ -10,11 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ..compiling.jit import inlined
+from ..primitives.warp import on_gpu
 from ..state import LINE_WORDS, T_COLLISIONS, T_COMB, T_PICTURE, T_VBLANK
 from .collisions import ALL_PAIRS, overlaps
 from .drawing import copy_line_above, draw_blank, draw_span
 from .masks import ZERO, pixels_between, union
 from .objects import after_span, line_begun, line_checked, with_changes, with_masks
+from .spans import extend, record
 from .writes import (
     BLANK_CLOCKS,
     DIRTY_ALL,
@@ -35,6 +37,7 @@ class Frame(NamedTuple):
     start: int  # clock of the first visible line
     stop: int  # clock after the last visible line
     from_line: int  # first line that is shown
+    spans: int  # where its spans are recorded (`spans.py`); 0 if they are drawn at once
 
 
 class Beam(NamedTuple):
@@ -55,7 +58,7 @@ class Comb(NamedTuple):
 class Above(NamedTuple):
     """The line above."""
 
-    same: bool  # it is completely drawn, and the masks and colours are still the same
+    same: bool  # it is completely drawn or recorded, and nothing in it has changed since
     comb: bool  # it starts with a comb
 
 
@@ -92,6 +95,12 @@ def _without(comb, r):
 
 
 @inlined
+def _records(spans):
+    """Return whether spans are recorded. On a GPU they always are, so drawing is not compiled for it."""
+    return on_gpu() or spans != 0
+
+
+@inlined
 def _draw(r, screen, line, x0, x1, masks, comb, above):
     """Draw pixels x0 .. x1-1 of a line; return what the line below knows of it."""
     at = np.int64(r[T_PICTURE]) + line * LINE_WORDS
@@ -112,8 +121,19 @@ def _draw(r, screen, line, x0, x1, masks, comb, above):
 
 
 @inlined
-def _show(r, screen, line, x0, x1, live, draw, objects, masks, comb, above):
-    """Check pixels x0 .. x1-1 of a visible line for collisions, and draw them if `draw`.
+def _record(r, screen, spans, line, x0, x1, comb, above):
+    """Record pixels x0 .. x1-1 of a line; return what the line below knows of it."""
+    whole = x0 == 0 and x1 == 160
+    if above.same and whole and comb.on == above.comb:
+        extend(screen, spans, np.int64(1))
+    else:
+        record(r, screen, spans, line, x0, x1, comb.on)
+    return Above(whole, comb.on)
+
+
+@inlined
+def _show(r, screen, spans, line, x0, x1, live, draw, objects, masks, comb, above):
+    """Check pixels x0 .. x1-1 of a visible line for collisions, and draw or record them if `draw`.
 
     Return the objects, masks and the line above thereafter.
     """
@@ -121,9 +141,9 @@ def _show(r, screen, line, x0, x1, live, draw, objects, masks, comb, above):
     if x0 == 0 and not blanked:
         objects = line_begun(r, live, objects)
     dirty, pairs = objects.dirty, objects.pairs
-    if dirty & DIRTY_ALL and (pairs != 0 or (draw and not blanked)):
-        masks, dirty = with_masks(r, masks, dirty, ALL_PAIRS if draw else pairs)
-        above = Above(False, above.comb)
+    draws, records = draw and not _records(spans), draw and _records(spans)
+    if dirty & DIRTY_ALL and (pairs != 0 or (draws and not blanked)):
+        masks, dirty = with_masks(r, masks, dirty, ALL_PAIRS if draws else pairs)
     if dirty & DIRTY_COLOUR:
         above = Above(False, above.comb)
         dirty &= ~DIRTY_COLOUR
@@ -131,24 +151,38 @@ def _show(r, screen, line, x0, x1, live, draw, objects, masks, comb, above):
         hits = overlaps(pairs, pixels_between(x0, x1), masks)
         r[T_COLLISIONS] |= hits
         pairs &= ~hits
-    if draw:
+    if draws:
         above = _draw(r, screen, line, x0, x1, masks, comb, above)
+    if records:
+        above = _record(r, screen, spans, line, x0, x1, comb, above)
     return after_span(objects, dirty, pairs), masks, above
 
 
 @inlined
-def _next_line(r, live, draw, beam, target, objects, comb):
+def _goes_on(spans, objects, comb, above):
+    """Return whether the lines that follow look like the last span, if nothing happens."""
+    blanks = comb.on or above.comb
+    return _records(spans) and above.same and not blanks and objects.dirty & DIRTY_COLOUR == 0
+
+
+@inlined
+def _next_line(r, screen, spans, live, draw, beam, target, objects, comb, above):
     """Begin the next line, or a later one if nothing happens in between; return beam, objects and comb."""
     clock, line = beam.clock, beam.line + 1
     changes = end_line(r)
     if changes != 0:
         objects = with_changes(r, live, objects, changes | PLACED)
-    elif objects.pairs == 0 and not draw and target - clock > LINE_CLOCKS:
+    elif (
+        objects.pairs == 0 and target - clock > LINE_CLOCKS
+        and (not draw or _goes_on(spans, objects, comb, above))
+    ):  # fmt: skip
         lines = (target - clock - 1) // LINE_CLOCKS
         line += lines
         clock += lines * LINE_CLOCKS
         comb = _without(comb, r)
         objects = line_checked(objects)
+        if draw:
+            extend(screen, spans, lines)
     return Beam(clock, line, beam.left), objects, comb
 
 
@@ -176,9 +210,13 @@ def advance(r, screen, frame, live, draw, target, beam, comb, objects, masks, ab
     x0 = max(position, BLANK_CLOCKS) - BLANK_CLOCKS
     x1 = end - BLANK_CLOCKS
     if x1 > x0 and beam.line >= frame.from_line:
-        objects, masks, above = _show(r, screen, beam.line, x0, x1, live, draw, objects, masks, comb, above)
+        objects, masks, above = _show(
+            r, screen, frame.spans, beam.line, x0, x1, live, draw, objects, masks, comb, above
+        )
     if comb.on and position < COMB_END and end >= COMB_END:
         comb = _without(comb, r)
     if beam.left == LINE_CLOCKS:
-        beam, objects, comb = _next_line(r, live, draw, beam, target, objects, comb)
+        beam, objects, comb = _next_line(
+            r, screen, frame.spans, live, draw, beam, target, objects, comb, above
+        )
     return beam, comb, objects, masks, above

@@ -29,6 +29,7 @@ from .lines import Above, Beam, Comb, Frame, advance, has_ended, skip
 from .log import is_due, next_news, time_of
 from .masks import ZERO
 from .objects import all_changed, with_changes
+from .spans import list_in
 from .writes import (
     AWAIT_LINE_END,
     AWAITING,
@@ -73,13 +74,15 @@ def replay(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, 
     """Replay entries `begin` .. `end` - 1 of the log at `log` on the registers at `t`, up to `last_clock`.
 
     Entry times count from cycle `base`. If `live`, all entries are applied to the registers and collisions
-    are ORed into T_COLLISIONS. If `draw`, pixels are written to `screen`, starting at line T_FROM_LINE.
+    are ORed into T_COLLISIONS. If `draw`, pixels are written to `screen`, starting at line T_FROM_LINE, or
+    recorded in its span list.
     """
     stand_alone()
     r = s[t : t + TIA_WORDS]
     frame = Frame(
-        np.int64(r[T_FRAME_START]), np.int64(r[T_START]), np.int64(r[T_STOP]), np.int64(r[T_FROM_LINE])
-    )
+        np.int64(r[T_FRAME_START]), np.int64(r[T_START]), np.int64(r[T_STOP]), np.int64(r[T_FROM_LINE]),
+        list_in(s, screen),
+    )  # fmt: skip
     beam = Beam(np.int64(r[T_LAST]), np.int64(r[T_LINE]), np.int64(r[T_LEFT]))
     comb = Comb(r[T_COMB] != 0, beam.clock)
     unseen = beam.clock  # clock up to which no line has a visible effect or a collision
@@ -94,20 +97,15 @@ def replay(s, screen, t, log, begin, end, base, last_clock, comb_allowed, live, 
     group = together()
     while any_of(group, next_entry <= over):
         # Lanes of a group go through the log in step: only those within a line of the one furthest behind
-        # apply entries. The others draw the lines that are complete by then.
+        # apply entries.
         bound = least_of(group, time_of(entry, next_entry, over)) + LINE_CYCLES
         here, entry, following = next_news(s, r, next_entry, over, entry, following, telling, bound)
         next_entry = here
-        due = is_due(time_of(entry, here, over), bound)
-        is_write = due and here < over
-        if due:
-            next_entry = np.uint32(next_entry + np.uint32(1))
-            target = np.int64(max(last_clock, unseen))
-        elif draw and here <= over:
-            target = frame.start + (3 * (bound + base) - frame.start) // LINE_CLOCKS * LINE_CLOCKS
-            target = min(target, np.int64(last_clock))
-        else:
+        if not is_due(time_of(entry, here, over), bound):
             continue
+        is_write = here < over
+        next_entry = np.uint32(next_entry + np.uint32(1))
+        target = np.int64(max(last_clock, unseen))
         if is_write:
             if not live and beam.clock >= frame.stop:
                 next_entry = np.uint32(over + np.uint32(1))
