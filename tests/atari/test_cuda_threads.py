@@ -111,6 +111,11 @@ def test_a_frame_that_is_half_drawn_when_it_is_observed_is_seen_so(tmp_path, fra
 
 
 @pytest.mark.filterwarnings("ignore:own.bin is not a known game")
+def test_a_frame_that_is_half_drawn_is_not_painted_where_only_ram_is_observed(tmp_path):
+    assert play_steps(rom_of(tmp_path, THINKING), 30, 6, obs_type="ram", max_num_frames_per_episode=70) > 0
+
+
+@pytest.mark.filterwarnings("ignore:own.bin is not a known game")
 def test_a_frame_that_is_cut_short_shows_what_was_below(tmp_path):
     both_after(rom_of(tmp_path, CUT), 40, 6)
 

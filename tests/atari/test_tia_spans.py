@@ -46,7 +46,7 @@ def test_spans_that_are_painted_later_are_those_that_are_drawn_at_once(seed, mos
 
 @numba.njit
 def paint_as_a_warp(screen, place, looks, lanes):
-    """Paint as `paint_block` does, with the lanes one after the other, in this order, between two barriers."""
+    """Paint as `paint_block` does, with the lanes one after the other in this order, between its barriers."""
     count = np.int64(screen[place])
     for first in range(0, count, len(lanes)):
         here = min(count - first, len(lanes))

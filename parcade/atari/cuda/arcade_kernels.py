@@ -31,8 +31,7 @@ from .rows import LASTING_WORDS, load, store
 
 __all__ = [
     "act_thread", "gather_block", "paint_block", "power_thread", "record_thread", "reset_thread",
-    "scatter_block",
-    "show_thread",
+    "scatter_block", "show_thread",
 ]  # fmt: skip
 
 

@@ -65,7 +65,9 @@ def _third_picture(s, screen, kept):
     if s[PARTIAL] == 0:
         return OTHER
     # The next update continues this frame and draws into the same frame buffer.
-    spans.paint(screen, spans.list_in(s, screen))
+    place = spans.list_in(s, screen)
+    if place != 0:
+        spans.paint(screen, place)
     at = np.int64(s[PICTURE]) * len(kept)
     for word in range(len(kept)):
         kept[word] = screen[at + word]

@@ -33,9 +33,9 @@ from .assembler import assembled_once
 from .driver import import_cuda
 
 TALLEST_PICTURE = 250  # lines
-# Per-thread memory: a console's row and its RAM. Per-block memory: the levels of one channel of an image.
+# Per-thread memory: a console's row and its RAM. Per-block memory: the levels of one channel of an image, or
+# what a warp paints of one span per lane.
 SCRATCH = {"s": (ROW_WORDS, np.int32), "ram": (MEMORY_BYTES, np.uint8)}
-# Or, in a warp, what is painted of one span per lane.
 SHARED = {
     "levels": (TALLEST_PICTURE * LINE_WORDS, np.uint64),
     "looks": (WARP_LANES * LOOK_WORDS, np.uint64),

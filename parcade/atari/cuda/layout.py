@@ -9,8 +9,8 @@ observed image is the maximum of a step's last two frames (max-pooling).
 | Consoles | registers          | [W, n] int32                     | persistent words of a row               |
 |          | memory             | [n, 256] uint8                   | RAM                                     |
 |          | random             | [n, 3, 625] uint32               | ale-py's three generators               |
-|          | screens            | [n, F + L] uint64                | both frame buffers, as in `state.py`,   |
-|          |                    |                                  | and the list of spans to paint          |
+|          | screens            | [n, 2 * lines * 20 + LIST_WORDS] | both frame buffers, as in `state.py`,   |
+|          |                    | uint64                           | and the list of spans to paint          |
 | How      |                    |                                  | step settings, action set               |
 | Seen     | observations       | [n, stack, frame_bytes] uint8    | newest stacks                           |
 |          | final_observations | [n, stack, frame_bytes] uint8    | last stacks of episodes that ended      |
@@ -38,6 +38,7 @@ from .rows import LASTING_WORDS
 
 # Spans that a console may record before it paints them itself; games record up to MEASURED a step.
 MOST_SPANS = 1200
+LIST_WORDS = 1 + SPAN_WORDS * MOST_SPANS
 
 Shapes = dict[str, tuple[tuple[int, ...], Any]]
 
@@ -125,14 +126,9 @@ def console_shapes(n: int, lines: int) -> Shapes:
     return {
         "registers": ((LASTING_WORDS, n), np.int32),
         "memory": ((n, MEMORY_BYTES), np.uint8),
-        "screens": ((n, 2 * lines * LINE_WORDS + list_words(lines)), np.uint64),
+        "screens": ((n, 2 * lines * LINE_WORDS + (LIST_WORDS if lines else 0)), np.uint64),
         "random": ((n, 3, 625), np.uint32),
     }
-
-
-def list_words(lines: int) -> int:
-    """Return the words of a span list; none if nothing is drawn."""
-    return 1 + SPAN_WORDS * MOST_SPANS if lines else 0
 
 
 def how_shapes(actions: int = 18) -> Shapes:

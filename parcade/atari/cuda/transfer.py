@@ -1,8 +1,8 @@
 """Convert consoles between the two layouts: rows of `state.py` and the arrays of a device.
 
 On a device, logs are not kept between kernels, because every frame is drawn by then, and the list of spans is
-empty. A row that moves to a
-device is settled in the same way; a row that comes back has empty logs. Both continue identically.
+empty between steps. A row that moves to a device is settled in the same way; a row that comes back has empty
+logs. Both continue identically.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..compiling.jit import kernel, stand_alone
 from ..state import LOG_COUNT, LOG_DONE, PICTURE, ROW_WORDS, RULE_STACK, TIA, TIA_WORDS
-from .layout import BLACK, KEPT, OTHER, Consoles, list_words
+from .layout import BLACK, KEPT, LIST_WORDS, OTHER, Consoles
 from .rows import settle
 
 
@@ -35,7 +35,8 @@ def rows_to_device(rows: dict[str, np.ndarray]) -> Consoles:
     state = np.array(rows["state"], np.int32)
     screens = np.array(rows["screen"]).view(np.uint64)
     _settle_many(state, screens)
-    screens = np.pad(screens, ((0, 0), (0, list_words(screens.shape[1]))))
+    if screens.shape[1]:
+        screens = np.pad(screens, ((0, 0), (0, LIST_WORDS)))
     return Consoles(
         lasting_words(state), np.array(rows["memory"]), screens, np.array(rows["random"]).view(np.uint32)
     )
@@ -49,8 +50,8 @@ def rows_from_device(consoles: Consoles) -> dict[str, np.ndarray]:
     # The live TIA has processed the complete log. The count remains: the replay of an unfinished frame ends
     # at the last entry.
     state[:, LOG_DONE] = state[:, LOG_COUNT]
-    frames = consoles.screens.shape[1] - list_words(consoles.screens.shape[1])
-    screen = np.ascontiguousarray(consoles.screens[:, :frames])
+    frame_words = max(consoles.screens.shape[1] - LIST_WORDS, 0)
+    screen = np.ascontiguousarray(consoles.screens[:, :frame_words])
     return {"state": state, "memory": consoles.memory, "screen": screen, "random": consoles.random}
 
 
