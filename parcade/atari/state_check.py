@@ -15,23 +15,23 @@ from .engine_cpu import Machine
 
 ANY = (-(2**31), 2**31 - 1)
 BIT, BYTE, NIBBLE, CLOCK = (0, 1), (0, 255), (0, 15), (-(2**26), 2**26)
-TIMES = (-(2**30), 2**31 - 1)
 
 
 def _chip_ranges() -> dict[int, tuple[int, int]]:
-    """Return the ranges of the words before the TIA's, by word."""
+    """Return the ranges of the words before the TIA's, by word.
+
+    Times of past events have none, such as RIOT_READ_CYCLE: every frame subtracts its length from them, so in
+    a long episode they take every value. Neither do the numbers of frames, which start again below zero.
+    """
     ranges = dict.fromkeys((st.CPU_A, st.CPU_X, st.CPU_Y, st.CPU_SP, st.BUS), BYTE)
     ranges |= dict.fromkeys((st.CPU_C, st.CPU_V, st.CPU_D, st.CPU_I, st.CPU_JAMMED), BIT)
     ranges |= {st.CPU_PC: (0, 0xFFFF), st.CPU_NZ: (0, 0xFFFF), st.CYCLES: (0, 2**26)}
     ranges |= {st.RIOT_TIMER: BYTE, st.RIOT_SHIFT: (0, 10), st.RIOT_READ_FLAG: BIT, st.RIOT_DDRA: BYTE}
-    ranges |= dict.fromkeys(
-        (st.RIOT_SET_CYCLE, st.RIOT_READ_CYCLE, st.DUMP_OFF_CYCLE, st.LOG_BASE, st.DPC_MARK_CYCLE), TIMES
-    )
     ranges |= dict.fromkeys((st.IN_SWCHA, st.IN_SWCHB, st.IN_INPT4, st.IN_INPT5), BYTE)
     ranges |= dict.fromkeys(range(st.IN_CHARGE, st.IN_CHARGE + 4), (st.CHARGE_NEVER, 2**26))
     ranges |= {
         st.FRAME_START: (-227, 0),
-        st.VSYNC_FINISH: TIMES,
+        st.LOG_BASE: (-(2**30), 2**31 - 1),
         st.LINE_LIMIT: (0, 228 * 400),
         st.SCANLINES: (0, 2**26),
     }
@@ -50,16 +50,16 @@ def _chip_ranges() -> dict[int, tuple[int, int]]:
     ranges |= {st.DPC_RANDOM: BYTE, st.DIFFICULTY: (0, 3), st.MODE: (0, 2**16)}
     ranges |= dict.fromkeys((st.ACTION, st.ACTION_B), BYTE)
     ranges |= dict.fromkeys((st.PADDLE_A, st.PADDLE_B, st.PADDLE_MIN, st.PADDLE_MAX), (0, 2**24))
-    ranges |= dict.fromkeys((st.FRAME_NUMBER, st.EPISODE_FRAME_NUMBER), (0, 2**31 - 1))
     return ranges | dict.fromkeys((st.PRESSED_RESET, st.PRESSED_SELECT, st.TERMINAL), BIT)
 
 
 def _tia_ranges(height: int) -> dict[int, tuple[int, int]]:
     """Return the ranges of one block of TIA words, by T_* constant."""
     ranges = dict.fromkeys(range(st.TIA_WORDS), (0, 255))
-    ranges |= dict.fromkeys((st.T_LAST, st.T_START, st.T_STOP, st.T_FRAME_START, st.T_LAST_HMOVE), CLOCK)
+    ranges |= dict.fromkeys((st.T_LAST, st.T_START, st.T_STOP, st.T_FRAME_START), CLOCK)
     ranges |= {st.T_LEFT: (0, 228), st.T_LINE: (0, height), st.T_PICTURE: (0, height * st.LINE_WORDS)}
     ranges |= {
+        st.T_LAST_HMOVE: ANY,  # a time of a past event, see `_chip_ranges`
         st.T_PF: (0, 0xFFFFF),
         st.T_COLLISIONS: (0, 0x7FFF),
         st.T_ARK_COUNT: (0, 3),

@@ -61,6 +61,21 @@ def test_states_of_running_games_are_accepted():
             arcade.set_state(arcade.get_state())
 
 
+def test_states_in_the_middle_of_long_episodes_are_accepted():
+    """Tetris never strobes HMOVE, so the time since the last one grows; it was refused after 1,100 frames."""
+    arcade = Arcade("tetris", 1)
+    for _ in range(1300):
+        arcade.act(0)
+    assert arcade.arrays["state"][0, st.TIA + st.T_LAST_HMOVE] < -(2**26)
+    arcade.set_state(arcade.get_state())
+    saved = arcade.get_state()
+    times = [st.RIOT_SET_CYCLE, st.RIOT_READ_CYCLE, st.DUMP_OFF_CYCLE, st.DPC_MARK_CYCLE, st.VSYNC_FINISH]
+    for oldest in (-(2**31), 2**31 - 1):  # after half an hour they start again above zero
+        saved["state"][0, [*times, st.FRAME_NUMBER, st.TIA + st.T_LAST_HMOVE]] = oldest
+        arcade.set_state(saved)
+        arcade.act(0)
+
+
 def test_a_random_state_inside_the_ranges_neither_crashes_nor_hangs(arcade, seed):
     random = np.random.default_rng(seed)
     low, high = state_check._bounds_for(arcade.machine)
