@@ -26,6 +26,7 @@ from .state import (
     FRAME_ENDED,
     FRAME_NUMBER,
     FRAME_START,
+    FRAMES_ALLOWED,
     IN_CHARGE,
     IN_INPT4,
     IN_INPT5,
@@ -64,6 +65,7 @@ PADDLE_STEP = 23000  # change of a paddle's resistance per frame
 SYSTEM_SEED = 4753849
 DETECTION_FRAMES = 60
 PAL_SCANLINES = 285  # a frame with more scanlines is a vote for PAL
+MOST_PRESSES = 1000  # of a key or switch; avoids a hang with a ROM that never shows the mode
 
 # Typed, so that Numba compiles one specialisation for all of them.
 NOOP, FIRE, UP, RIGHT, LEFT, DOWN = (np.int64(action) for action in range(6))
@@ -283,19 +285,26 @@ def play_frame(s, memory, rom, screen, program):
     return np.int64(s[REWARD])
 
 
+@inlined
+def _is_over(s):
+    """Return whether the episode has ended, or has reached its limit of frames."""
+    return s[TERMINAL] != 0 or 0 < s[FRAMES_ALLOWED] <= s[EPISODE_FRAME_NUMBER]
+
+
 @separate(f"int64({CONSOLE}, int64, int64)")
 def act(s, memory, rom, screen, random, program, action, action_b):
     """Play one frame with two players' actions (0-17), each possibly replaced by the player's previous one.
 
     Returns the reward, which is player A's. Every call draws two numbers from the sticky stream, one for each
-    player: also when no action repeats, and after the episode has ended, when no frame runs.
+    player: also when no action repeats, and after the episode has ended, when no frame runs. Neither does one
+    at the limit of frames, also if that comes during a reset, which selects some games' modes by actions.
     """
     stand_alone()
     if not repeats(s, random[STICKY_STREAM]):
         s[ACTION] = action
     if not repeats(s, random[STICKY_STREAM]):
         s[ACTION_B] = action_b
-    if s[TERMINAL] != 0:
+    if _is_over(s):
         return np.int64(0)
     return play_frame(s, memory, rom, screen, program)
 
@@ -337,7 +346,6 @@ def _select_mode(s, memory, rom, screen, random, program):
     """Press SELECT until the game shows the requested mode, by the procedure in the game's row."""
     stand_alone()
     procedure = program[rules.MODE_PROCEDURE]
-    presses = 1000  # avoids a hang with a ROM that never shows the mode
     if procedure == rules.DOUBLE_DUNK_MODE:
         _select_double_dunk(s, memory, rom, screen, random, program)
         return
@@ -351,8 +359,9 @@ def _select_mode(s, memory, rom, screen, random, program):
         _soft_reset(s, memory, rom, screen, program)
     if program[rules.SELECT_FIRST] != 0:
         _press_select(s, memory, rom, screen, program, np.int64(program[rules.SELECT_FIRST]))
-    while not _mode_reached(s, memory, program) and presses > 0:
-        presses -= 1
+    for _ in range(MOST_PRESSES):
+        if _mode_reached(s, memory, program):
+            break
         if procedure == rules.ADVENTURE_MODE:
             frames = 2 + (mt19937.draw(random[STICKY_STREAM]) & 0xFF)
             _press_select(s, memory, rom, screen, program, frames)
@@ -368,7 +377,7 @@ def _cursor_down(s, memory, rom, screen, random, program):
     """Press DOWN in Double Dunk's menu until the cursor byte $B0 changes."""
     stand_alone()
     before = memory[0x30]
-    for _ in range(1000):
+    for _ in range(MOST_PRESSES):
         act(s, memory, rom, screen, random, program, DOWN, NOOP)
         act(s, memory, rom, screen, random, program, NOOP, NOOP)
         if memory[0x30] != before:
@@ -379,7 +388,7 @@ def _cursor_down(s, memory, rom, screen, random, program):
 def _set_option(s, memory, rom, screen, random, program, bit, wanted):
     """Press RIGHT or LEFT in Double Dunk's menu until the option with this bit of $80 is `wanted`, 0 or 1."""
     stand_alone()
-    for _ in range(1000):
+    for _ in range(MOST_PRESSES):
         if (1 if memory[0x00] & bit else 0) == wanted:
             break
         act(s, memory, rom, screen, random, program, RIGHT if wanted else LEFT, NOOP)
@@ -411,14 +420,14 @@ def _select_video_cube(s, memory, rom, screen, random, program):
     stand_alone()
     variant = s[MODE] % 100
     shown = 0 if variant == 0 else 2 if variant == 1 else 8
-    for _ in range(1000):
+    for _ in range(MOST_PRESSES):
         if memory[0x7B] & 0x1F == shown:
             break
         _press_select(s, memory, rom, screen, program, np.int64(2))
     _soft_reset(s, memory, rom, screen, program)
     if s[MODE] >= 100:
         cube = s[MODE] // 100
-        for _ in range(1000):
+        for _ in range(MOST_PRESSES):
             if 10 * np.int64(memory[0x1F] >> 4) + np.int64(memory[0x1F] & 15) == cube:
                 break
             act(s, memory, rom, screen, random, program, RIGHT, NOOP)

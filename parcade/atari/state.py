@@ -124,8 +124,9 @@ STICKY_THRESHOLD = 118  # 2 words: an action repeats if a draw is below it; 31 b
 RULE_VARIABLES = 120  # 15 words: variables of the game's rules, such as the score
 NUM_RULE_VARIABLES = 15
 ACTION_B = 135  # last action of player B
-RULE_STACK = 136  # 24 words: stack of the rules' stack machine
-RULE_STACK_WORDS = 24
+FRAMES_ALLOWED = 136  # `act` plays no more frames of an episode than these; 0 for no limit
+RULE_STACK = 137  # 23 words: stack of the rules' stack machine
+RULE_STACK_WORDS = 23
 
 # --- TIA: the part that affects only the image and collisions -----------------------------------------------
 TIA = 160  # the live registers, T_* below
@@ -190,9 +191,8 @@ LOGS = TIA_SNAPSHOTS + 3 * TIA_WORDS  # 3 logs, one per slot
 
 # --- what needs an entry in the log (tia/log.py) ------------------------------------------------------------
 WRITTEN = LOGS + 3 * LOG_CAPACITY  # 64 words: the value last written to each TIA register; 0 if not known
-LOG_OPEN = (
-    WRITTEN + 64
-)  # the last access needs no entry; it is at LOG_COUNT, where the next one overwrites it
+# The last access needs no entry; it is at LOG_COUNT, where the next one overwrites it.
+LOG_OPEN = WRITTEN + 64
 ROW_WORDS = LOG_OPEN + 1
 FIRST_ROW_WORDS = WRITTEN  # of states saved before these words existed
 

@@ -49,6 +49,7 @@ def _chip_ranges() -> dict[int, tuple[int, int]]:
     ranges |= dict.fromkeys(range(st.DPC_COUNTER, st.DPC_COUNTER + 8), (0, 0x7FF))
     ranges |= {st.DPC_RANDOM: BYTE, st.DIFFICULTY: (0, 3), st.MODE: (0, 2**16)}
     ranges |= dict.fromkeys((st.ACTION, st.ACTION_B), BYTE)
+    ranges[st.FRAMES_ALLOWED] = (0, 2**31 - 1)
     ranges |= dict.fromkeys((st.PADDLE_A, st.PADDLE_B, st.PADDLE_MIN, st.PADDLE_MAX), (0, 2**24))
     return ranges | dict.fromkeys((st.PRESSED_RESET, st.PRESSED_SELECT, st.TERMINAL), BIT)
 

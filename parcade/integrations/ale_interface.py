@@ -13,7 +13,7 @@ import numpy as np
 
 from parcade.atari.arcade import Arcade
 from parcade.atari.preprocess import grey_frames, rgb_frames
-from parcade.atari.state import DIFFICULTY, MODE, RAM_BYTES, STICKY_STREAM, TERMINAL
+from parcade.atari.state import DIFFICULTY, FRAMES_ALLOWED, MODE, RAM_BYTES, STICKY_STREAM
 from parcade.errors import UsageError
 
 
@@ -28,6 +28,7 @@ class AleInterface:
     def __init__(self, arcade: Arcade, frame_limit: int = 0) -> None:
         self.arcade = arcade
         self.frame_limit = frame_limit
+        arcade.arrays["state"][:, FRAMES_ALLOWED] = frame_limit
         self._action = np.zeros(1, np.int64)
         self._pal = arcade.machine.pal
 
@@ -36,18 +37,12 @@ class AleInterface:
     def act(self, action: int) -> int:
         """Play one frame with an action id, 0 to 17; return the reward. An episode that is over rests."""
         self._action[0] = action
-        if not self.game_truncated():
-            return int(self.arcade.act(self._action)[0])
-        # ale-py draws the random numbers of sticky actions after the end, too; so does an ended episode here.
-        is_over = self.arcade.arrays["state"][0, TERMINAL]
-        self.arcade.arrays["state"][0, TERMINAL] = 1
-        self.arcade.act(self._action)
-        self.arcade.arrays["state"][0, TERMINAL] = is_over
-        return 0
+        return int(self.arcade.act(self._action)[0])
 
     def load(self, seed: int) -> None:
         """Do as ``loadROM`` after setting ``random_seed``: power on, in the default mode, and reset."""
         powered, state = self.arcade.machine.powered["state"], self.arcade.arrays["state"]
+        powered[:, FRAMES_ALLOWED] = self.frame_limit
         state[:, (MODE, DIFFICULTY)] = powered[:, (MODE, DIFFICULTY)]
         self.arcade.load(np.ones(1, bool), np.array([seed]))
 
@@ -141,7 +136,9 @@ class AleInterface:
 
     def cloneState(self, *, include_rng: bool = False) -> dict[str, Any]:
         """Return the console's state; with ``include_rng``, sticky actions repeat at the same frames, too."""
-        return {**self.arcade.get_state(), "include_rng": include_rng}
+        saved = self.arcade.get_state()
+        saved["state"][:, FRAMES_ALLOWED] = 0  # a setting of the environment, and not of the console
+        return {**saved, "include_rng": include_rng}
 
     def restoreState(self, state: dict[str, Any]) -> None:
         """Continue from a state of ``cloneState``. Errors: ValueError for another ROM or version."""
@@ -152,6 +149,7 @@ class AleInterface:
             saved["random"] = saved["random"].copy()
             saved["random"][:, STICKY_STREAM] = self.arcade.arrays["random"][:, STICKY_STREAM]
         self.arcade.set_state(saved)
+        self.arcade.arrays["state"][:, FRAMES_ALLOWED] = self.frame_limit
 
     def cloneSystemState(self) -> dict[str, Any]:
         """``cloneState`` with the random numbers."""

@@ -129,7 +129,7 @@ class RawAtariEnv(gymnasium.Env):
         return self.ale.getScreenRGB() if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
-        """Close the window."""
+        """Close the window. As with ale-py, which has nothing else to close either, play can go on."""
         if self._window is not None:
             self._window.close()
             self._window = None

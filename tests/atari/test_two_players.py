@@ -132,6 +132,15 @@ def test_the_word_of_player_b_was_zero_in_states_saved_before_it_existed():
         assert state.ACTION_B not in stored
 
 
+def test_the_limit_of_frames_was_zero_in_states_saved_before_it_existed():
+    """It was the lowest word of the rules' stack, in which the empty stack's 0 is kept."""
+    assert state.FRAMES_ALLOWED == state.RULE_STACK - 1
+    arcade = Arcade("pong", 1)
+    arcade.arrays["state"][0, state.RULE_STACK] = 1
+    arcade.act(NOOP)
+    assert arcade.arrays["state"][0, state.RULE_STACK] == 0
+
+
 def test_wrong_actions_of_player_b_are_refused():
     with pytest.raises(ValueError, match="expected 0 to 17"):
         Arcade("pong", 1).act(NOOP, 18)

@@ -79,6 +79,26 @@ def test_a_raw_game_equals_ale_pys_environment(title, settings):
     assert ours.unwrapped.np_random.integers(2**31) == theirs.unwrapped.np_random.integers(2**31)
 
 
+@pytest.mark.parametrize(
+    ("title", "settings"),
+    [
+        ("Berzerk", {"mode": 1, "max_num_frames_per_episode": 1}),
+        ("Berzerk", {"mode": 5, "max_num_frames_per_episode": 3, "repeat_action_probability": 0.25}),
+        ("Adventure", {"mode": 1, "max_num_frames_per_episode": 1}),
+    ],
+)
+def test_a_limit_of_frames_that_a_reset_reaches_ends_its_choice_of_the_mode_as_in_ale_py(title, settings):
+    theirs, ours = pair(title, **settings)
+    for seed in (7, None, 8):
+        play_both(theirs, ours, 5, seed=seed)
+    theirs.reset(), ours.reset()
+    state = ours.unwrapped.clone_state()
+    copied = copy.deepcopy(ours)
+    ours.unwrapped.restore_state(state)
+    assert copied.step(0)[3] and ours.step(0)[3]  # truncated: the limit is kept
+    assert ours.unwrapped.ale.getFrameNumber() == theirs.unwrapped.ale.getFrameNumber()
+
+
 def test_actions_have_ale_pys_names_and_raw_ids_its_titles():
     assert list(ACTION_NAMES) == [ale_py.Action(each).name for each in range(18)]
     titles = {spec.name for spec in gymnasium.registry.values() if spec.namespace == "ALE"}
