@@ -21,6 +21,7 @@ vector_env = pytest.importorskip("ale_py.vector_env")
         ("breakout", {"img_height": 105, "img_width": 80, "max_num_frames_per_episode": 300}),
         ("seaquest", {"frameskip": 2, "stack_num": 2, "reward_clipping": False}),
         ("space_invaders", {"episodic_life": True}),
+        ("breakout", {"life_loss_info": True, "img_height": 42, "img_width": 42}),
         ("ms_pacman", {"frameskip": 1, "stack_num": 1}),
         ("beam_rider", {"maxpool": False, "img_height": 42, "img_width": 42}),
         ("qbert", {"full_action_space": True, "noop_max": 7, "use_fire_reset": False}),
@@ -33,6 +34,7 @@ def test_observations_rewards_and_flags_equal_atari_vector_env(game, settings, s
     )
     consoles = VectorConsoles(game, n, num_threads=2, **settings)
     assert np.array_equal(expected.reset(seed=seed)[0], consoles.reset(seed=seed)[0])
+    frame_skip = settings.get("frameskip", 4)
     player = np.random.default_rng(seed)
     for _ in range(150):
         actions = player.integers(0, len(consoles.action_set), n)
@@ -44,7 +46,13 @@ def test_observations_rewards_and_flags_equal_atari_vector_env(game, settings, s
         assert np.array_equal(truncated, result.truncated)
         assert np.array_equal(infos["lives"], result.lives)
         assert np.array_equal(infos["frame_number"], result.frame_number)
+        # A lost life that ends no episode is no reset.
+        restarted = result.episode_frame_number <= result.reset_frames
+        assert np.array_equal(result.reset_frames, np.where(restarted, result.episode_frame_number, 0))
+        assert (1 <= result.frames).all() and (result.frames <= frame_skip).all()
         ended = terminated | truncated
+        if settings.get("life_loss_info"):  # here, a lost life is flagged and has no final observation
+            ended &= restarted
         if ended.any():
             assert np.array_equal(infos["final_obs"][ended], result.final_observations[ended])
 

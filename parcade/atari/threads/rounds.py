@@ -115,7 +115,7 @@ def _step_console(e, control, played):
     captured, resize_table, observations = seen
     elapsed = clocks[0]
     work, changed = scratch
-    rewards_out, terminated_out, truncated_out = outcome[0], outcome[1], outcome[2]
+    rewards_out, terminated_out, truncated_out, _, _, _, _, reset_frames_out = outcome
     s, counts_out = state[e], counts[e]
     frame_limit = settings[FRAME_LIMIT]
     over = play_step(
@@ -141,6 +141,7 @@ def _step_console(e, control, played):
             e, state, memory, screen, random, rom, program, settings[FIRE] != 0, settings[NOOP_MAX], starts,
             captured, resize_table, work, changed, observations, elapsed,
         )  # fmt: skip
+        reset_frames_out[e] = s[EPISODE_FRAME_NUMBER]
 
 
 @kernel
@@ -167,14 +168,12 @@ def _reset_console(e, played):
 
 @kernel
 def _hand_over(e, control, played):
-    """Copy the counters and frames of console `e` to the output arrays."""
+    """Copy the counters and frames of console `e` to the output arrays. `reset_frames[e]` is set already."""
     s, stack, counted = played[2][0][e], played[6][2][e], played[7][1]
-    _, terminated, truncated, lives, frame_number, episode_frame_number, frames, reset_frames = played[9]
+    _, _, _, lives, frame_number, episode_frame_number, frames, reset_frames = played[9]
     lives[e] = s[LIVES]
     frame_number[e] = s[FRAME_NUMBER]
     episode_frame_number[e] = s[EPISODE_FRAME_NUMBER]
-    restarted = control[COMMAND] == STEP and (terminated[e] or truncated[e])
-    reset_frames[e] = s[EPISODE_FRAME_NUMBER] if restarted else 0
     # The frame number is int32 and starts again below zero; the difference is that of the frames.
     frames[e] = np.int32(s[FRAME_NUMBER] - counted[e]) - reset_frames[e]
     counted[e] = s[FRAME_NUMBER]
@@ -192,6 +191,7 @@ def _play(control, thread, played):
     place = claim(control, thread)
     while place >= 0:
         e = order[place]
+        outcome[7][e] = 0  # reset_frames
         if control[COMMAND] == RESET:
             if playing[e]:
                 _reset_console(e, played)
