@@ -74,16 +74,16 @@ class Session:
     def act(self, action_a: int, action_b: int = 0) -> int:
         """Play one frame with ale-py action ids (0-17); return player A's reward, in points of the game.
 
-        After the end of an episode, nothing is remembered.
+        After the end of an episode, the reward is 0, and nothing is played or remembered.
         """
-        over = bool(self.arcade.game_over[0])
+        if self.arcade.game_over[0]:
+            return 0  # `Arcade.act` would draw random numbers, which choose Adventure's next start
         if self.duel:
             reward, _ = self.duel.act(action_a, action_b)
         else:
             reward = int(self.arcade.act(action_a, action_b)[0])
-        if not over:
-            self._episodes[-1].append((int(action_a), int(action_b)))  # NumPy's integers cannot be saved
-            self._outcome.update(self.arcade.ram[0].tobytes() + reward.to_bytes(4, "little", signed=True))
+        self._episodes[-1].append((int(action_a), int(action_b)))  # NumPy's integers cannot be saved
+        self._outcome.update(self.arcade.ram[0].tobytes() + reward.to_bytes(4, "little", signed=True))
         return reward
 
     def restart(self) -> None:
@@ -212,6 +212,7 @@ def _check_content(path: Path, content: dict) -> None:
         and whole(content["seed"], 0, 2**32 - 1)
         and all(content[name] is None or whole(content[name], 0, 2**16) for name in ("mode", "difficulty"))
         and isinstance(episodes, list)
+        and len(episodes) > 0
         and all(isinstance(episode, list) and all(map(is_run, episode)) for episode in episodes)
     )
     if not fits or sum(run[2] for episode in episodes for run in episode) > MOST_FRAMES:

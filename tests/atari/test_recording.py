@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from parcade.atari.recording import Session, _checksum, load_recording
+from parcade.atari.state import TERMINAL
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,19 @@ def test_actions_and_seeds_may_be_numpys(tmp_path):
         session.act(action)
     session.recording().save(tmp_path / "pong.json")
     assert load_recording(tmp_path / "pong.json") == session.recording()
+
+
+def test_actions_after_the_end_of_an_episode_do_not_change_the_next_one():
+    """Adventure holds SELECT for a random number of frames, and every frame of a console draws numbers."""
+    session = Session("adventure", 3, mode=1)
+    session.act(1)
+    session.arcade.arrays["state"][0, TERMINAL] = 1
+    for _ in range(3):
+        assert session.act(1) == 0
+    session.restart()
+    session.act(3)
+    *_, (again, _) = session.recording().replay()
+    assert np.array_equal(again.arcade.ram, session.arcade.ram)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
@@ -85,6 +99,7 @@ def test_a_replay_that_differs_is_reported(played):
         ({"episodes": [[[0, 18, 1]]]}, "out of range"),
         ({"episodes": [[[0, 0, 10**9]]]}, "out of range"),
         ({"episodes": 3}, "out of range"),
+        ({"episodes": []}, "out of range"),
         ({"players": 3}, "out of range"),
         ({"players": True}, "out of range"),
         ({"game": "unknown"}, "out of range"),
