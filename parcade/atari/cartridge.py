@@ -125,8 +125,8 @@ def image_size(rom: np.ndarray) -> int:
 def power_on(s):
     """Set the state that is initialised when the console is built, but not at reset."""
     stand_alone()
-    for i in range(40):
-        s[DPC_TOP + i] = 0
+    for word in range(DPC_TOP, DPC_RANDOM):  # of the fetchers
+        s[word] = 0
     s[DPC_RANDOM] = 1
     s[DPC_FRACTION] = 0
     s[DPC_FRACTION + 1] = 0

@@ -95,7 +95,7 @@ def read(s, address):
 def write(s, address, value):
     """Write DDRA or set the timer."""
     stand_alone()
-    if address & 7 == 1 and address & 0x14 != 0x14:
+    if address & 7 == 1:
         s[RIOT_DDRA] = value
     elif address & 0x14 == 0x14:
         s[RIOT_TIMER] = value

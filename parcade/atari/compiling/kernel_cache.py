@@ -14,8 +14,9 @@ STAMP = "kernels.sha256"
 
 # Files and folders without CPU kernels: changing them does not invalidate the cache.
 WITHOUT_KERNELS = (
-    "__init__.py", "arcade.py", "duel.py", "games.py", "queued.py", "recording.py", "state_check.py",
-    "two_players.py", "vector.py", "cuda/", "translate/",
+    "__init__.py", "arcade.py", "consoles.py", "duel.py", "games.py", "held_keys.py", "memory.py",
+    "queued.py", "recording.py", "starts.py", "state_check.py", "two_players.py", "vector.py",
+    "cuda/", "translate/",
 )  # fmt: skip
 WITH_KERNELS = ("translate/machine_code.py", "translate/notes.py", "translate/tracing.py")
 

@@ -27,7 +27,7 @@ def status(nz, c, v, d, i):
 
 
 @inlined
-def add(a, m, c, v, d):
+def add(a, m, c, d):
     """ADC: return (sum, carry, overflow). N and Z follow from the sum."""
     if d == 0:
         total = a + m + c
@@ -38,7 +38,7 @@ def add(a, m, c, v, d):
 
 
 @inlined
-def subtract(a, m, c, v, d):
+def subtract(a, m, c, d):
     """SBC: return (difference, carry, overflow)."""
     if d == 0:
         total = a - m - 1 + c

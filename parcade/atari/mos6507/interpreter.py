@@ -78,6 +78,13 @@ def _pull(s, memory, rom, screen):
 
 
 @inlined
+def _status(s):
+    return status(
+        np.int64(s[CPU_NZ]), np.int64(s[CPU_C]), np.int64(s[CPU_V]), np.int64(s[CPU_D]), np.int64(s[CPU_I])
+    )
+
+
+@inlined
 def _set_status(s, byte):
     s[CPU_NZ] = nz_of_flags(byte & 0x80 != 0, byte & 0x02 != 0)
     s[CPU_V] = byte >> 6 & 1
@@ -112,11 +119,7 @@ def _stack_and_jumps(s, memory, rom, screen, operation, pc):
     if operation == PHA:
         _push(s, memory, rom, screen, np.int64(s[CPU_A]), True)
     elif operation == PHP:
-        flags = status(
-            np.int64(s[CPU_NZ]), np.int64(s[CPU_C]), np.int64(s[CPU_V]),
-            np.int64(s[CPU_D]), np.int64(s[CPU_I]),
-        )  # fmt: skip
-        _push(s, memory, rom, screen, flags, True)
+        _push(s, memory, rom, screen, _status(s), True)
     elif operation == PLA:
         bus.read(s, memory, rom, screen, 0x100 | np.int64(s[CPU_SP]))
         value = _pull(s, memory, rom, screen)
@@ -146,13 +149,9 @@ def _stack_and_jumps(s, memory, rom, screen, operation, pc):
     else:  # BRK
         bus.read(s, memory, rom, screen, pc)
         pc = (pc + 1) & 0xFFFF
-        flags = status(
-            np.int64(s[CPU_NZ]), np.int64(s[CPU_C]), np.int64(s[CPU_V]),
-            np.int64(s[CPU_D]), np.int64(s[CPU_I]),
-        )  # fmt: skip
         _push(s, memory, rom, screen, pc >> 8, True)
         _push(s, memory, rom, screen, pc & 0xFF, False)
-        _push(s, memory, rom, screen, flags, False)
+        _push(s, memory, rom, screen, _status(s), False)
         s[CPU_I] = 1
         pc = bus.read(s, memory, rom, screen, np.int64(0xFFFE))
         pc |= bus.read(s, memory, rom, screen, np.int64(0xFFFF)) << 8

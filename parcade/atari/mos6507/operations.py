@@ -102,13 +102,13 @@ def operate_on_read(s, operation, m):
         s[CPU_A] = a ^ m
         s[CPU_NZ] = a ^ m
     elif operation == ADC:
-        result, carry, overflow = add(a, m, c, np.int64(s[CPU_V]), s[CPU_D])
+        result, carry, overflow = add(a, m, c, s[CPU_D])
         s[CPU_A] = result
         s[CPU_NZ] = result
         s[CPU_C] = carry
         s[CPU_V] = overflow
     elif operation == SBC:
-        result, carry, overflow = subtract(a, m, c, np.int64(s[CPU_V]), s[CPU_D])
+        result, carry, overflow = subtract(a, m, c, s[CPU_D])
         s[CPU_A] = result
         s[CPU_NZ] = result
         s[CPU_C] = carry
@@ -221,13 +221,13 @@ def modify(s, operation, m):
         s[CPU_A] = a ^ result
         s[CPU_NZ] = a ^ result
     elif operation == RRA:
-        total, carry, overflow = add(a, result, m & 1, np.int64(s[CPU_V]), s[CPU_D])
+        total, carry, overflow = add(a, result, m & 1, s[CPU_D])
         s[CPU_A] = total
         s[CPU_NZ] = total
         s[CPU_C] = carry
         s[CPU_V] = overflow
     elif operation == ISB:
-        total, carry, overflow = subtract(a, result, c, np.int64(s[CPU_V]), s[CPU_D])
+        total, carry, overflow = subtract(a, result, c, s[CPU_D])
         s[CPU_A] = total
         s[CPU_NZ] = total
         s[CPU_C] = carry
