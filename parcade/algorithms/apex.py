@@ -4,11 +4,12 @@ Paper: Horgan 2018, "Distributed Prioritized Experience Replay", arXiv 1803.0093
 algorithms 1 and 2.
 Each environment explores with its own epsilon. Actors compute the initial priorities of new transitions from
 their own values.
-Deviations: (1) Adam is the default optimiser; (2) the two streams share the dense layer;
-(3) ``steps_per_update`` fixes the ratio of actor steps to updates, where the paper lets both run freely;
-(4) the replay overwrites its oldest transitions, where the paper removes them down to a soft limit; (5) the
-exponent of the importance weights rises from 0.4 to 1, where the paper keeps it at 0.4; (6) with a value head
-other than ``mean``, new transitions take the largest priority of their shard: unrolls hold no distributions.
+Deviations: (1) Adam is the default optimiser; (2) the dueling network is that of ``dqn``,
+whose two streams share the dense layer, without scaled gradients; (3) ``steps_per_update`` fixes the ratio of
+actor steps to updates, where the paper lets both run freely; (4) the replay overwrites its oldest
+transitions, where the paper removes them down to a soft limit; (5) the exponent of the importance weights
+rises from 0.4 to 1, where the paper keeps it at 0.4; (6) with a value head other than ``mean``, new
+transitions take the largest priority of their shard: unrolls hold no distributions.
 """
 
 from __future__ import annotations

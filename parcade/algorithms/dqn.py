@@ -9,9 +9,10 @@ Notation: ``discounts`` ``[N]`` are gamma^n, or 0 where the episode ended within
 Deviations from Mnih 2015: (1) Adam is the default optimiser, RMSProp is available, and the norm of gradients
 is clipped, by default; (2) ``num_envs`` environments run in parallel, and ``batch_size`` is larger in
 proportion, so that each step is still sampled eight times on average; (3) returns may span ``n_step`` steps,
-without correction for the older policy's actions; (4) the two streams of a dueling network share the dense
-layer. From Hessel 2018: (5) exploration is epsilon-greedy, without noisy layers; (6) the priority of C51 is
-the cross-entropy, not the KL divergence.
+without correction for the older policy's actions. From Wang 2016: (4) the two streams of a dueling network
+share the dense layer; (5) the gradients that meet there are not scaled by 1/sqrt(2). From Hessel 2018:
+(6) exploration is epsilon-greedy, without noisy layers; (7) the priority of C51 is the cross-entropy, not the
+KL divergence.
 """
 
 from __future__ import annotations
