@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -135,42 +136,60 @@ def run_ranks(job: Job) -> int:
     if job.hosts and kind == "mpich":
         job = with_one_program(job)
     command = launch_command(job, mpiexec, kind, environment)
-    # A new session, so that Ctrl-C does not kill ranks that can still save.
-    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    # A signal during the start must not leave ranks behind that nobody watches.
+    with _stop_requests(job.run) as asked:
+        # A new session, so that Ctrl-C does not kill ranks that can still save.
+        process = subprocess.Popen(command, env=environment, start_new_session=True)
+        try:
+            return _exit_code(process, job, asked)
+        finally:
+            mpi.end_process_group(process)
+            kill_session(process.pid)
+            kill_processes_here(read_records(job.run))
+
+
+@contextlib.contextmanager
+def _stop_requests(run: Path) -> Iterator[list[int]]:
+    """Yield the numbers of the signals that have requested a stop, to be read again at any time.
+
+    The stop file of the run passes the request on to the ranks.
+    """
     asked: list[int] = []
 
     def ask_to_stop(number: int, frame: object) -> None:
         asked.append(number)
         with contextlib.suppress(OSError):  # in a directory that was deleted: the grace period ends the ranks
-            (job.run / STOP_FILE).touch()
+            (run / STOP_FILE).touch()
 
     previous = {number: signal.signal(number, ask_to_stop) for number in stop_signals()}
     try:
-        reason = _wait(process, job, asked)
-        if reason is None and process.returncode:
-            return process.returncode
-        unfinished = _unfinished(job)
-        if unfinished is None:
-            if reason is not None:
-                print(f"parcade: {reason}; ended MPI, nothing is lost", file=sys.stderr, flush=True)
-            return 0
-        if reason == INTERRUPTED:  # at once: the stacks would take seconds, and nothing hangs
-            print(f"parcade: {reason}", file=sys.stderr, flush=True)
-            return 130
-        if reason is None:
-            reason = records_lost(job.run) or (
-                f"the launcher ended without an error, but {unfinished} did not finish: "
-                "a host or its link is down"
-            )
-        print(f"{_stacks(job.run)}parcade: {reason}", file=sys.stderr, flush=True)
-        return 1
+        yield asked
     finally:
-        mpi.end_process_group(process)
-        kill_session(process.pid)
-        kill_processes_here(read_records(job.run))
         for number, handler in previous.items():
             signal.signal(number, handler)
-        (job.run / STOP_FILE).unlink(missing_ok=True)
+        (run / STOP_FILE).unlink(missing_ok=True)
+
+
+def _exit_code(process: subprocess.Popen, job: Job, asked: list[int]) -> int:
+    """Wait for a job, say why it is ended if it is, and return the exit code of ``run_ranks``."""
+    reason = _wait(process, job, asked)
+    if reason is None and process.returncode:
+        return process.returncode
+    unfinished = _unfinished(job)
+    if unfinished is None:
+        if reason is not None:
+            print(f"parcade: {reason}; ended MPI, nothing is lost", file=sys.stderr, flush=True)
+        return 0
+    if reason == INTERRUPTED:  # at once: the stacks would take seconds, and nothing hangs
+        print(f"parcade: {reason}", file=sys.stderr, flush=True)
+        return 130
+    if reason is None:
+        reason = records_lost(job.run) or (
+            f"the launcher ended without an error, but {unfinished} did not finish: "
+            "a host or its link is down"
+        )
+    print(f"{_stacks(job.run)}parcade: {reason}", file=sys.stderr, flush=True)
+    return 1
 
 
 @dataclass

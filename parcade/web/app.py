@@ -93,7 +93,8 @@ class Dashboard:
         groups: dict[str, list[str]] = {}
         listed = {summary["id"]: summary["group"] for summary in self.runs.scan()}
         for name in _names(request, "run"):
-            self.runs.path(name)
+            if name not in listed:  # another page's scan may list it again by now
+                raise UnknownRun(name)
             groups.setdefault(listed[name], []).append(name)
         query = request.query_params
         return self.curves.bands(groups, query.get("metric", "score_mean"), query.get("x", "frames"))

@@ -115,6 +115,30 @@ def test_ctrl_c_without_the_directory_of_the_run_is_no_error(tmp_path, job, monk
     assert job(None, True, True) == 1
 
 
+def test_ctrl_c_while_the_launcher_starts_is_a_request_to_stop(job, monkeypatch, tmp_path):
+    started, requests = [], []
+
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            started.append(self)
+            signal.raise_signal(signal.SIGINT)
+
+    def wait(process, job, asked):
+        requests.extend([*asked, (tmp_path / "stop").exists()])
+
+    monkeypatch.setattr(launch.subprocess, "Popen", Interrupted)
+    monkeypatch.setattr(launch, "_wait", wait)
+    try:
+        assert job(None, True, True) == 0
+    finally:
+        (process,) = started
+        ended_by_the_job = process.poll() is not None
+        process.kill()
+        process.wait()
+    assert requests == [signal.SIGINT, True] and ended_by_the_job
+
+
 @pytest.mark.parametrize("saved", [False, True])
 def test_a_run_that_was_deleted_is_not_offered_to_be_resumed(tmp_path, monkeypatch, capsys, saved):
     run = tmp_path / "run"

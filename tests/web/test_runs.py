@@ -252,6 +252,12 @@ def test_runs_that_differ_by_their_seed_form_a_group(client, root):
     assert found["runs"] == 3 and found["y"][-1] == pytest.approx(9 * (1 + 1 + 2) / 3)
 
 
+def test_bands_of_a_run_that_is_deleted_meanwhile_are_refused(client, monkeypatch):
+    monkeypatch.setattr(Runs, "scan", lambda runs: [])  # the list of names is that of another page's scan
+    answered = client.get("/api/bands", params={"run": ["pong-s0"]})
+    assert answered.status_code == 404 and "no such run" in answered.json()["error"]
+
+
 def test_a_long_unread_file_is_sampled_first_and_complete_after_reading_ahead(root, monkeypatch):
     monkeypatch.setattr("parcade.web.curves.MOST_NEW_BYTES", 1000)
     write_run(root, "a", reports=2000)
