@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from parcade.errors import UsageError
 from parcade.scale.fits import CurveFit
@@ -27,6 +27,15 @@ class Questions:
     curve: Path | None = None
     price: float | None = None
     cores_per_node: int = 1
+
+
+class _Need(NamedTuple):
+    """What a question comes down to: a rate in steps/s, held for some hours."""
+
+    kind: Literal["rate", "score"]
+    question: str
+    rate: float
+    hours: float
 
 
 @dataclass(frozen=True)
@@ -90,38 +99,34 @@ def answer(questions: Questions, fits: dict[str, CurveFit], series: Series) -> l
 
     Errors: UsageError if the learning curve never reaches the score.
     """
-    q, answers = questions, []
+    return [
+        _cores_for(need, fit, series, questions) for need in _needs_of(questions) for fit in fits.values()
+    ]
+
+
+def _needs_of(questions: Questions) -> list[_Need]:
+    """Return what each question requires. Errors: UsageError if the curve never reaches the score."""
+    q, needs = questions, []
     if q.rate is not None:
-        answers += _cores_for(q, fits, series, "rate", f"{q.rate:,.0f} steps/s", q.rate, hours=1.0)
+        needs.append(_Need("rate", f"{q.rate:,.0f} steps/s", rate=q.rate, hours=1.0))
     if q.score is not None and q.minutes is not None and q.curve is not None:
         steps, milestone = steps_to_score(q.curve, q.score)
         rate = steps / (60 * q.minutes)
         text = f"a score of {milestone:g} in {q.minutes:g} min ({steps:,} steps, so {rate:,.0f} steps/s)"
-        answers += _cores_for(q, fits, series, "score", text, rate, hours=q.minutes / 60)
-    return answers
+        needs.append(_Need("score", text, rate=rate, hours=q.minutes / 60))
+    return needs
 
 
-def _cores_for(
-    questions: Questions,
-    fits: dict[str, CurveFit],
-    series: Series,
-    kind: Literal["rate", "score"],
-    text: str,
-    rate: float,
-    *,
-    hours: float,
-) -> list[Answer]:
-    """Return an answer per fit: the cores for a rate, and what they cost for some hours."""
-    answers = []
-    for name, fit in fits.items():
-        cores, nodes, cost = fit.size_for(rate), None, None
-        ranks = None if cores is None else usable_ranks(series, cores)
-        cores = None if ranks is None else ranks * series.threads
-        if cores is not None and fit.predict(cores) < rate * (1 - 1e-9):
-            cores = None  # the next size that the job can use is beyond the peak
-        if cores is not None and ranks is not None:
-            per_node = max(1, questions.cores_per_node // series.threads)
-            nodes = math.ceil(ranks / per_node)
-            cost = nodes * questions.price * hours if questions.price is not None else None
-        answers.append(Answer(kind, text, name, cores, nodes, cost))
-    return answers
+def _cores_for(need: _Need, fit: CurveFit, series: Series, questions: Questions) -> Answer:
+    """Return the cores that a need takes according to a fit, and what they cost."""
+    unknown = Answer(need.kind, need.question, fit.name, cores=None)
+    least = fit.size_for(need.rate)
+    ranks = None if least is None else usable_ranks(series, least)
+    if ranks is None:
+        return unknown
+    cores = ranks * series.threads
+    if not fit.reaches(need.rate, cores):  # the next size that the job can use is beyond the peak
+        return unknown
+    nodes = math.ceil(ranks / max(1, questions.cores_per_node // series.threads))
+    cost = None if questions.price is None else nodes * questions.price * need.hours
+    return replace(unknown, cores=cores, nodes=nodes, cost=cost)

@@ -26,6 +26,9 @@ from dataclasses import dataclass
 import numpy as np
 
 LARGEST_SIZE = 10_000_000
+"""Sizes beyond it, in cores or ranks, are no answer."""
+ROUNDING = 1e-9
+"""Relative error of a predicted rate, so that ``size_for(predict(n))`` is n."""
 
 Samples = Mapping[int, Sequence[float]]
 """Measured rates by size, one per repeat."""
@@ -66,24 +69,30 @@ class CurveFit:
 
     @property
     def peak(self) -> float | None:
-        """The size with the highest rate; None if the rate never falls."""
-        sigma, kappa = self.parameters.get("sigma", 0.0), self.parameters.get("kappa", 0.0)
-        return max(1.0, math.sqrt(max(1.0 - sigma, 0.0) / kappa)) if kappa > 1e-12 else None
+        """The size with the highest rate; None if the rate does not fall up to ``LARGEST_SIZE``."""
+        kappa = self.parameters.get("kappa", 0.0)
+        rise = max(1.0 - self.parameters.get("sigma", 0.0), 0.0)
+        if kappa * LARGEST_SIZE**2 > rise:  # the derivative of (1) has the sign of 1 - sigma - kappa n^2
+            return max(1.0, math.sqrt(rise / kappa))
+        return None if self.reaches(self.predict(1), 2) else 1.0  # the rate falls from the start
+
+    def reaches(self, rate: float, n: float) -> bool:
+        """Return whether the rate at size n is at least this one, but for rounding."""
+        return self.predict(n) >= rate * (1 - ROUNDING)
 
     def size_for(self, rate: float) -> int | None:
         """Return the smallest size with at least this rate; None if the curve never reaches it."""
         end = LARGEST_SIZE
         if self.peak is not None:
             end = min(LARGEST_SIZE, max(math.floor(self.peak), math.ceil(self.peak), key=self.predict))
-        rate *= 1 - 1e-9  # rounding tolerance, so that size_for(predict(n)) is n
-        if self.predict(1) >= rate:
+        if self.reaches(rate, 1):
             return 1  # also of curves that only fall
-        if self.predict(end) < rate:
+        if not self.reaches(rate, end):
             return None
         low, high = 0, end
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self.predict(middle) >= rate else (middle, high)
+            low, high = (low, middle) if self.reaches(rate, middle) else (middle, high)
         return high
 
 

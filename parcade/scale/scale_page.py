@@ -165,8 +165,8 @@ def _fit_blocks(series: SeriesResult, fits: dict[str, CurveFit]) -> list[Block]:
         },
     )
     note = (
-        f"Fitted to the sizes {_sizes_text(series.sizes())}. A line never peaks; kappa = 0 means that the "
-        "data show no peak."
+        f"Fitted to the sizes {_sizes_text(series.sizes())}. The peak is the size with the highest rate; a "
+        "curve without one rises at all sizes."
     )
     blocks: list[Block] = [table, Text(note + _range_note(next(iter(fits.values()))))]
     if checked := predictions(series):
@@ -201,7 +201,8 @@ def predictions(series: SeriesResult) -> list[Prediction]:
         known = {n: samples[n] for n in sizes[:i]}
         if len(known) >= 2:
             for name, fit in fit_all(known).items():
-                found.append(Prediction(size, [*known], name, fit.predict(size), median(samples[size])))
+                predicted, observed = fit.predict(size), median(samples[size])
+                found.append(Prediction(size, [*known], name, predicted=predicted, observed=observed))
     return found
 
 

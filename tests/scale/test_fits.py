@@ -65,6 +65,20 @@ def test_the_usl_turns_where_the_formula_says():
     assert usl.size_for(usl.predict(10)) == 10
 
 
+@pytest.mark.parametrize("curve", ["line", "amdahl", "usl"])
+def test_a_rate_that_falls_from_the_start_peaks_at_size_one(curve):
+    falling = fits.fit(curve, {1: [100.0], 2: [80.0], 4: [60.0]})
+    assert falling.predict(1) > falling.predict(2) and falling.peak == 1
+    assert falling.size_for(falling.predict(1)) == 1 and falling.size_for(2 * falling.predict(1)) is None
+
+
+def test_a_peak_beyond_a_million_is_found():
+    usl = fits.CurveFit("usl", {"lambda": 1.0, "sigma": 0.0, "kappa": 1e-12}, np.array([]), 0.0)
+    assert usl.peak == pytest.approx(1e6)
+    size = usl.size_for(400_000)
+    assert usl.reaches(400_000, size) and not usl.reaches(400_000, size - 1)
+
+
 def test_ranges_are_of_the_repeats_each_fitted_on_its_own():
     line = fits.fit("line", {1: [3.0, 5.0, 10.0], 2: [5.0, 9.0, 12.0]})
     assert line.parameters == pytest.approx({"a": 1.0, "b": 4.0})  # through the medians
