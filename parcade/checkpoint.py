@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,27 +37,21 @@ from parcade.model.parameters import state_tensors
 from parcade.report.progress import Progress
 
 
+@dataclass(eq=False)
 class Checkpointer:
-    """Saves and restores one rank's part: policy, optimiser, random states, counters and experience."""
+    """Saves and restores one rank's part: policy, optimiser, random states, counters and experience.
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        run: Path,
-        exchange: Exchange,
-        algorithm: Algorithm,
-        source: Source,
-        progress: Progress,
-        *,
-        say: Callable[[str], None] | None,
-    ) -> None:
-        self.config = config
-        self.run = run
-        self.exchange = exchange
-        self.algorithm = algorithm
-        self.source = source
-        self.progress = progress
-        self.say = say or (lambda line: None)
+    ``say`` shows the user a line about the restored state; None on every rank but the first.
+    """
+
+    config: TrainConfig
+    run: Path
+    _: KW_ONLY
+    exchange: Exchange
+    algorithm: Algorithm
+    source: Source
+    progress: Progress
+    say: Callable[[str], None] | None
 
     def save(self) -> str:
         """Write a checkpoint. Collective.
@@ -83,7 +78,9 @@ class Checkpointer:
                     "exact": self.source.can_resume_exactly,
                 }
                 keep = self.config.run.keep_checkpoints
-                run_directory.finish_checkpoint(making, final, state, [d.tobytes() for d in digests], keep)
+                run_directory.finish_checkpoint(
+                    making, final, state, [d.tobytes() for d in digests], keep=keep
+                )
             except OSError as error:
                 failed = str(error)
         if not self.exchange.maximum(np.array([float(bool(failed))]))[0]:
@@ -110,7 +107,7 @@ class Checkpointer:
         """Restore the newest complete checkpoint. Errors: UsageError if there is none or the ranks differ."""
         directory, state, refused = self._choose()
         for line in refused:
-            self.say(f"warning: {line}")
+            self._say(f"warning: {line}")
         run_directory.check_resumable(directory, state)
         check_structure(directory, state, self.config)
         self._compare(state["conditions"])
@@ -130,15 +127,15 @@ class Checkpointer:
         self.source.set_state(source)
         torch.set_rng_state(tensors["random.torch"])
         self.algorithm.generator.set_state(tensors["random.minibatches"])
-        self.say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")
+        self._say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")
         if not all(group.gives_state for group in self.source.groups):
             dropped = self.source.cut_games - int(source["cut_games"])
-            self.say(
+            self._say(
                 "note: this backend cannot save the state of its consoles; "
                 f"{dropped} unfinished episodes were dropped and new ones started"
             )
         elif not self.source.can_resume_exactly:
-            self.say("note: the replay was not saved (--no-save-replay); it fills before learning continues")
+            self._say("note: the replay was not saved (--no-save-replay); it fills before learning continues")
 
     def _choose(self) -> tuple[Path, dict[str, Any], list[str]]:
         """Return the newest complete checkpoint. Only rank 0 verifies the files; it broadcasts its choice."""
@@ -157,7 +154,11 @@ class Checkpointer:
                 f"{self.run} was trained by {saved['world_size']} rank(s), got {now['world_size']}; resume "
                 f"with: mpiexec -n {saved['world_size']} parcade train --resume {self.run}"
             )
-        warn_of_changes(saved, now, self.say)
+        warn_of_changes(saved, now, self._say)
+
+    def _say(self, line: str) -> None:
+        if self.say is not None:
+            self.say(line)
 
 
 def conditions(world_size: int) -> dict[str, Any]:

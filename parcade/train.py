@@ -76,11 +76,19 @@ def run_training(
             from parcade.topology.run import run_topology
 
             return run_topology(config, run, timers[0], resume=resume, callbacks=callbacks, since=since)
-        return _run_training(config, run, timers, resume, callbacks or Callbacks(), since)
+        return _run_training(
+            config, run, timers, resume=resume, callbacks=callbacks or Callbacks(), since=since
+        )
 
 
 def _run_training(
-    config: TrainConfig, run: Path, timers: list[Timer], resume: bool, callbacks: Callbacks, since: Moment
+    config: TrainConfig,
+    run: Path,
+    timers: list[Timer],
+    *,
+    resume: bool,
+    callbacks: Callbacks,
+    since: Moment,
 ) -> dict[str, Any] | None:
     timer = timers[0]
     exchange, algorithm, source = _build(config, timers)
@@ -89,7 +97,9 @@ def _run_training(
     is_first = exchange.rank == 0
     with closing(exchange), closing(source), open_view(config, is_first=is_first) as view:
         say = view.say if view else None
-        checkpointer = Checkpointer(config, run, exchange, algorithm, source, progress, say=say)
+        checkpointer = Checkpointer(
+            config, run, exchange=exchange, algorithm=algorithm, source=source, progress=progress, say=say
+        )
         if is_first:
             warn_at_start(config, exchange.local_size, exchange.local_cores, say)
         if resume:
@@ -99,8 +109,8 @@ def _run_training(
             config,
             run,
             exchange,
-            progress,
-            view,
+            progress=progress,
+            view=view,
             resume=resume,
             is_full=lambda: recorder is not None and recorder.is_full,
             timer=timer,

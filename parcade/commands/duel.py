@@ -123,7 +123,9 @@ def duel(arguments: list[str]) -> int:
         scores = " ".join(f"{m.score_a}:{m.score_b}{'' if m.finished else '*'}" for m in matches)
         say_line(f"{a} (A) - {b} (B)  {scores}")
 
-    matches = tournament(game, players, flags.episodes, flags.seed, flags.frame_limit, report)
+    matches = tournament(
+        game, players, episodes=flags.episodes, seed=flags.seed, frame_limit=flags.frame_limit, report=report
+    )
     rows = standings(names, matches)
     settings = {"game": game, "episodes": flags.episodes, "seed": flags.seed, "greedy": flags.greedy}
     settings["frame_limit"] = flags.frame_limit

@@ -34,7 +34,7 @@ class Match(NamedTuple):
 
 
 def play_matches(
-    game: str, players: list[Player], a: int, b: int, seeds: list[int], frame_limit: int = FRAME_LIMIT
+    game: str, players: list[Player], a: int, b: int, *, seeds: list[int], frame_limit: int = FRAME_LIMIT
 ) -> list[Match]:
     """Play one match per seed of player ``a`` on side A against player ``b`` on side B, all side by side.
 
@@ -58,7 +58,7 @@ def play_matches(
             session.act(action_a, variation.other_side.action(action_b))
     recordings = [session.recording() for session in sessions]
     return [
-        Match(a, b, seed, *duel.scores, recording.frames, duel.over, recording)
+        Match(a, b, seed, *duel.scores, frames=recording.frames, finished=duel.over, recording=recording)
         for seed, duel, recording in zip(seeds, duels, recordings, strict=True)
     ]
 
@@ -66,6 +66,7 @@ def play_matches(
 def tournament(
     game: str,
     players: list[Player],
+    *,
     episodes: int,
     seed: int = 0,
     frame_limit: int = FRAME_LIMIT,
@@ -79,7 +80,7 @@ def tournament(
     played: list[Match] = []
     for one, other in itertools.combinations(range(len(players)), 2):
         for a, b in ((one, other), (other, one)):
-            matches = play_matches(game, players, a, b, seeds, frame_limit)
+            matches = play_matches(game, players, a, b, seeds=seeds, frame_limit=frame_limit)
             report(matches)
             played += matches
     return played

@@ -227,7 +227,7 @@ def restore_replaced(run: Path) -> None:
 
 
 def finish_checkpoint(
-    making: Path, final: Path, state: dict[str, Any], rank_digests: list[bytes], keep: int
+    making: Path, final: Path, state: dict[str, Any], rank_digests: list[bytes], *, keep: int
 ) -> None:
     """Seal a checkpoint whose rank files are written, rename it, and keep it and the ``keep`` - 1 before it.
 

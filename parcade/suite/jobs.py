@@ -93,79 +93,83 @@ class _Active:
         self.process = AttachedProcess(command, log, environment=os.environ | one_thread)
 
 
+class _Progress:
+    """The cells of a suite on the way to their ends: ``waiting`` for a process, ``active`` in one, or failed.
+
+    ``failed`` has the last line of every cell that failed.
+    """
+
+    def __init__(self, folder: Path, plan: Plan, say: Callable[[str], None]) -> None:
+        self._folder, self._plan, self._say = folder, plan, say
+        self.waiting = deque(cell for cell in plan.cells if next_command(folder, plan, cell))
+        self.active: list[_Active] = []
+        self.failed: dict[Cell, str] = {}
+
+    def start_next(self, is_stopping: Callable[[], bool]) -> None:
+        """Start the process that brings the next cell forward; none if it is finished by now.
+
+        Errors: KeyboardInterrupt if ``is_stopping()`` while an earlier process goes on.
+        """
+        cell = self.waiting.popleft()
+        try:
+            wait_until_free(run_of(self._folder, cell), is_stopping)
+            command = next_command(self._folder, self._plan, cell)
+            if command is None:
+                self._say_score(cell)
+            else:
+                self._say(f"{cell.name}: parcade {' '.join(command)}")
+                self.active.append(_Active(self._folder, cell, command))
+        except CannotStart as error:
+            self._fail(cell, str(error))
+
+    def settle(self) -> None:
+        """Note the processes that have ended: a cell has a next command, is finished or has failed."""
+        for job in [job for job in self.active if job.process.exit_code() is not None]:
+            self.active.remove(job)
+            code, following = job.process.exit_code(), next_command(self._folder, self._plan, job.cell)
+            if code:
+                self._fail(job.cell, job.process.last_line(), f"failed with exit code {code}: ")
+            elif following is None:
+                self._say_score(job.cell)
+            elif following != job.command:
+                self.waiting.appendleft(job.cell)
+            else:
+                self._fail(job.cell, _why_not_forward(self._folder, job))
+
+    def stop(self) -> None:
+        """Let the active cells save a checkpoint and stop."""
+        for job in self.active:
+            job.process.ask_to_stop()
+        end_all(job.process for job in self.active)
+
+    def _fail(self, cell: Cell, reason: str, how: str = "") -> None:
+        self.failed[cell] = reason
+        self._say(f"{cell.name}: {how}{reason}")
+
+    def _say_score(self, cell: Cell) -> None:
+        result = score_of(self._folder, self._plan, cell)
+        shown = "no episode has ended" if result is None else f"score {result['score']:.2f}"
+        self._say(f"{cell.name}: {shown}")
+
+
 def run_cells(folder: Path, plan: Plan, *, at_once: int, say: Callable[[str], None]) -> dict[Cell, str]:
     """Bring all cells to their end, ``at_once`` at a time; return the last line of every cell that failed.
 
     A first signal of ``stop_signals`` lets the cells save a checkpoint and stop; then KeyboardInterrupt.
     """
-    waiting = deque(cell for cell in plan.cells if next_command(folder, plan, cell))
-    active: list[_Active] = []
-    failed: dict[Cell, str] = {}
+    progress = _Progress(folder, plan, say)
     with StopRequest(None) as stop:
         try:
-            while waiting or active:
+            while progress.waiting or progress.active:
                 if stop.requested():
                     raise KeyboardInterrupt
-                while waiting and len(active) < at_once:
-                    cell = waiting.popleft()
-                    try:
-                        active += _started(folder, plan, cell, say, stop.requested)
-                    except CannotStart as error:
-                        failed[cell] = str(error)
-                        say(f"{cell.name}: {error}")
+                while progress.waiting and len(progress.active) < at_once:
+                    progress.start_next(stop.requested)
                 time.sleep(POLL_SECONDS)
-                for job in [job for job in active if job.process.exit_code() is not None]:
-                    active.remove(job)
-                    _settle(folder, plan, job, waiting, failed, say)
+                progress.settle()
         finally:
-            for job in active:
-                job.process.ask_to_stop()
-            end_all(job.process for job in active)
-    return failed
-
-
-def _started(
-    folder: Path, plan: Plan, cell: Cell, say: Callable[[str], None], is_stopping: Callable[[], bool]
-) -> list[_Active]:
-    """Start the process that brings a cell forward; none if it is finished by now.
-
-    Errors: CannotStart; KeyboardInterrupt if ``is_stopping()`` while an earlier process goes on.
-    """
-    run = run_of(folder, cell)
-    wait_until_free(run, is_stopping)
-    command = next_command(folder, plan, cell)
-    if command is None:
-        _say_score(folder, plan, cell, say)
-        return []
-    say(f"{cell.name}: parcade {' '.join(command)}")
-    return [_Active(folder, cell, command)]
-
-
-def _say_score(folder: Path, plan: Plan, cell: Cell, say: Callable[[str], None]) -> None:
-    result = score_of(folder, plan, cell)
-    say(f"{cell.name}: " + ("no episode has ended" if result is None else f"score {result['score']:.2f}"))
-
-
-def _settle(
-    folder: Path,
-    plan: Plan,
-    job: _Active,
-    waiting: deque[Cell],
-    failed: dict[Cell, str],
-    say: Callable[[str], None],
-) -> None:
-    """Note the end of a process: the cell has a next command, is finished or has failed."""
-    code, following = job.process.exit_code(), next_command(folder, plan, job.cell)
-    if code == 0 and following is None:
-        _say_score(folder, plan, job.cell, say)
-    elif code == 0 and following != job.command:
-        waiting.appendleft(job.cell)
-    elif code == 0:
-        failed[job.cell] = _why_not_forward(folder, job)
-        say(f"{job.cell.name}: {failed[job.cell]}")
-    else:
-        failed[job.cell] = job.process.last_line()
-        say(f"{job.cell.name}: failed with exit code {code}: {failed[job.cell]}")
+            progress.stop()
+    return progress.failed
 
 
 def _why_not_forward(folder: Path, job: _Active) -> str:

@@ -70,7 +70,8 @@ class TopologyCheckpointer:
         }
         try:
             digest = write_rank_file(making, 0, tensors)
-            run_directory.finish_checkpoint(making, final, state, [digest], self.config.run.keep_checkpoints)
+            keep = self.config.run.keep_checkpoints
+            run_directory.finish_checkpoint(making, final, state, [digest], keep=keep)
         except (OSError, RuntimeError, MemoryError, SafetensorError) as error:  # the last for a full disk
             shutil.rmtree(making, ignore_errors=True)
             return str(error)

@@ -58,7 +58,7 @@ def test_a_player_sees_what_its_training_environment_shows(settings):
 
 def test_a_tournament_gives_every_pair_both_sides_and_the_same_seeds():
     players = [ScriptedPlayer(), RandomPlayer()]
-    matches = tournament("boxing", players, 2, seed=4, frame_limit=1500)
+    matches = tournament("boxing", players, episodes=2, seed=4, frame_limit=1500)
     assert [(m.player_a, m.player_b, m.seed) for m in matches] == [(0, 1, 4), (1, 0, 4)]
     rows = standings(["scripted", "random"], matches)
     assert [row["player"] for row in rows] == ["scripted", "random"]
@@ -69,8 +69,8 @@ def test_a_tournament_gives_every_pair_both_sides_and_the_same_seeds():
 
 def test_a_match_has_the_same_result_alone_and_next_to_others():
     players = [ScriptedPlayer(), ScriptedPlayer()]
-    (alone,) = play_matches("pong", players, 0, 1, [6], frame_limit=400)
-    _, beside = play_matches("pong", players, 0, 1, [5, 6], frame_limit=400)
+    (alone,) = play_matches("pong", players, 0, 1, seeds=[6], frame_limit=400)
+    _, beside = play_matches("pong", players, 0, 1, seeds=[5, 6], frame_limit=400)
     assert alone == beside
 
 
@@ -87,7 +87,7 @@ def test_two_agents_draw_different_random_numbers_and_the_same_ones_in_the_same_
             drawn.append(uniforms.tolist()) or act(x, uniforms, *more)
         )
     for a, b in ((0, 1), (1, 0)):
-        play_matches("pong", players, a, b, [7], frame_limit=1)
+        play_matches("pong", players, a, b, seeds=[7], frame_limit=1)
     as_a, as_b, again_as_a, again_as_b = drawn
     assert as_a != as_b and (again_as_a, again_as_b) == (as_a, as_b)
 

@@ -222,6 +222,8 @@ def test_the_other_ranks_fail_with_the_first_one_when_its_reports_cannot_start(t
     for view, expected in ((SimpleNamespace(say=print), "W&B cannot start"), (None, "the first rank cannot")):
         with (
             pytest.raises(UsageError, match=expected),
-            reporting.open_reporter(config, tmp_path, exchange, Progress(1, ()), view, resume=False),
+            reporting.open_reporter(
+                config, tmp_path, exchange, progress=Progress(1, ()), view=view, resume=False
+            ),
         ):
             pass
