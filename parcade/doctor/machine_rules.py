@@ -39,9 +39,9 @@ def threads_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "threads-oversubscribed",
             "problem" if threads >= 2 * cores else "warning",
-            f"{threads} threads would compute on {cores:g} core(s)",
-            shown,
-            f"use --threads-per-rank {best}; under your own launcher export OMP_NUM_THREADS={best} "
+            says=f"{threads} threads would compute on {cores:g} core(s)",
+            evidence=shown,
+            fix=f"use --threads-per-rank {best}; under your own launcher export OMP_NUM_THREADS={best} "
             f"OPENBLAS_NUM_THREADS={best}",
         )
 
@@ -52,9 +52,9 @@ def waiting_threads_spin(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "waiting-threads-spin",
             "warning",
-            "waiting OpenMP threads spin and take cores from emulation",
-            f"OMP_WAIT_POLICY={facts.wait_policy or 'not set'}, pools of more than one thread",
-            "export OMP_WAIT_POLICY=PASSIVE (parcade sets it if it is imported before torch)",
+            says="waiting OpenMP threads spin and take cores from emulation",
+            evidence=f"OMP_WAIT_POLICY={facts.wait_policy or 'not set'}, pools of more than one thread",
+            fix="export OMP_WAIT_POLICY=PASSIVE (parcade sets it if it is imported before torch)",
         )
 
 
@@ -66,9 +66,9 @@ def ranks_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "more-ranks-than-cores",
             "warning",
-            "there are more ranks than cores, so each Allreduce waits for ranks that are not running",
-            f"{plan.ranks} ranks on {facts.core_budget:g} core(s)",
-            f"use --ranks {best} here, or more hosts",
+            says="there are more ranks than cores, so each Allreduce waits for ranks that are not running",
+            evidence=f"{plan.ranks} ranks on {facts.core_budget:g} core(s)",
+            fix=f"use --ranks {best} here, or more hosts",
         )
 
 
@@ -82,9 +82,10 @@ def parts_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "more-parts-than-cores",
             "warning",
-            "actors and learners wait for cores, so learners learn from older experience",
-            f"{' and '.join(f'{count} {kind}(s)' for kind, count in counts.items())} on {cores} core(s)",
-            f"use --num-{many}s {most} or fewer here, or join a cluster of several hosts (--address)",
+            says="actors and learners wait for cores, so learners learn from older experience",
+            evidence=f"{' and '.join(f'{count} {kind}(s)' for kind, count in counts.items())} on {cores} "
+            "core(s)",
+            fix=f"use --num-{many}s {most} or fewer here, or join a cluster of several hosts (--address)",
         )
 
 
@@ -95,9 +96,10 @@ def affinity(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "pinned-to-few-cores",
             "warning" if len(facts.usable_cores) < max(plan.num_processes, 2) else "note",
-            "this process and its children may use only some of the cores",
-            f"number {shown}; the machine has {facts.cores}",
-            "if you may use the others, start with mpiexec --bind-to none, srun --cpus-per-task or taskset",
+            says="this process and its children may use only some of the cores",
+            evidence=f"number {shown}; the machine has {facts.cores}",
+            fix="if you may use the others, start with mpiexec --bind-to none, srun --cpus-per-task or "
+            "taskset",
         )
 
 
@@ -110,9 +112,9 @@ def cgroup(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "cgroup-cpu-limit",
             "warning",
-            "the container's CPU quota is below its number of visible cores; busy threads are throttled",
-            f"quota of {facts.cgroup_cores:g} cores, {visible} cores visible, {running} threads",
-            f"use {fewer} or raise the limit (docker --cpus)",
+            says="the container's CPU quota is below its number of visible cores; busy threads are throttled",
+            evidence=f"quota of {facts.cgroup_cores:g} cores, {visible} cores visible, {running} threads",
+            fix=f"use {fewer} or raise the limit (docker --cpus)",
         )
     limit = min((b for b in (facts.memory_bytes, facts.cgroup_memory_bytes) if b is not None), default=None)
     needed = plan.num_processes * RANK_MEMORY_BYTES
@@ -121,10 +123,10 @@ def cgroup(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "memory",
             "problem",
-            "the processes of the run may not fit in memory",
-            f"{plan.num_processes} processes of about {RANK_MEMORY_BYTES >> 20} MiB, "
+            says="the processes of the run may not fit in memory",
+            evidence=f"{plan.num_processes} processes of about {RANK_MEMORY_BYTES >> 20} MiB, "
             f"{limit / 2**30:.1f} GiB allowed",
-            ("use fewer actors, learners or shards" if plan.parts else f"use --ranks {fitting}")
+            fix=("use fewer actors, learners or shards" if plan.parts else f"use --ranks {fitting}")
             + " or raise the limit",
         )
 
@@ -136,9 +138,10 @@ def numa(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "numa",
             "note",
-            "one process spreads its threads over several NUMA nodes; many of its reads go to a remote node",
-            f"{nodes} NUMA nodes",
-            f"use --engine mpi --ranks {nodes} (or a multiple), or numactl --cpunodebind=0 --membind=0",
+            says="one process spreads its threads over several NUMA nodes; many of its reads go to a remote "
+            "node",
+            evidence=f"{nodes} NUMA nodes",
+            fix=f"use --engine mpi --ranks {nodes} (or a multiple), or numactl --cpunodebind=0 --membind=0",
         )
 
 
@@ -149,17 +152,17 @@ def simd(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "bfloat16-is-slow-here",
             "warning",
-            "this CPU has no native bfloat16 support; float32 is faster",
-            f"vector instructions: {' '.join(facts.simd) or 'unknown'}",
-            "use --precision float32",
+            says="this CPU has no native bfloat16 support; float32 is faster",
+            evidence=f"vector instructions: {' '.join(facts.simd) or 'unknown'}",
+            fix="use --precision float32",
         )
     if plan.precision == "float32" and plan.device == "cpu" and native_bfloat16:
         yield Finding(
             "bfloat16-available",
             "note",
-            "this CPU supports bfloat16 natively, which may be faster for large networks",
-            ", ".join(sorted(native_bfloat16)),
-            "compare: parcade profile GAME --precision bfloat16",
+            says="this CPU supports bfloat16 natively, which may be faster for large networks",
+            evidence=", ".join(sorted(native_bfloat16)),
+            fix="compare: parcade profile GAME --precision bfloat16",
         )
 
 
@@ -171,17 +174,17 @@ def mpi(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "mpi-missing",
             "problem",
-            "mpi4py finds no MPI library",
-            "import failed",
-            "pip install 'parcade[mpi]'",
+            says="mpi4py finds no MPI library",
+            evidence="import failed",
+            fix="pip install 'parcade[mpi]'",
         )
     if facts.mpi_launcher is None:
         yield Finding(
             "mpiexec-missing",
             "problem",
-            "mpiexec is not installed",
-            "neither next to Python nor on PATH",
-            "pip install 'parcade[mpi]'",
+            says="mpiexec is not installed",
+            evidence="neither next to Python nor on PATH",
+            fix="pip install 'parcade[mpi]'",
         )
     if facts.mpi_library and facts.mpi_launcher_version:
         families = [_mpi_family(text) for text in (facts.mpi_library, facts.mpi_launcher_version)]
@@ -189,9 +192,11 @@ def mpi(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
             yield Finding(
                 "mpi-mismatch",
                 "problem",
-                "the launcher and mpi4py belong to different MPIs: every rank would run as a separate job",
-                f"library {facts.mpi_library}; launcher {facts.mpi_launcher_version}",
-                "put the right mpiexec first on PATH, set MPI4PY_MPIABI, or reinstall mpi4py for this MPI",
+                says="the launcher and mpi4py belong to different MPIs: every rank would run as a separate "
+                "job",
+                evidence=f"library {facts.mpi_library}; launcher {facts.mpi_launcher_version}",
+                fix="put the right mpiexec first on PATH, set MPI4PY_MPIABI, or reinstall mpi4py for this "
+                "MPI",
             )
 
 
@@ -209,9 +214,9 @@ def shared_memory(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "shared-memory",
             "problem",
-            "/dev/shm is too small for the processes on this host; they would crash with a bus error",
-            f"{free >> 20} MiB free, about {needed >> 20} MiB needed",
-            "free some space, or start the container with --shm-size=2g",
+            says="/dev/shm is too small for the processes on this host; they would crash with a bus error",
+            evidence=f"{free >> 20} MiB free, about {needed >> 20} MiB needed",
+            fix="free some space, or start the container with --shm-size=2g",
         )
 
 
@@ -223,9 +228,9 @@ def slurm(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "slurm-cpus-per-task",
             "warning",
-            "a rank has more threads than Slurm gave CPUs to each task",
-            f"{widest} threads, SLURM_CPUS_PER_TASK={given}",
-            f"use --threads-per-rank {given} or sbatch --cpus-per-task={widest}",
+            says="a rank has more threads than Slurm gave CPUs to each task",
+            evidence=f"{widest} threads, SLURM_CPUS_PER_TASK={given}",
+            fix=f"use --threads-per-rank {given} or sbatch --cpus-per-task={widest}",
         )
 
 
@@ -238,10 +243,12 @@ def gpu(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
             fix = "install a torch build with CUDA"
         built = f"CUDA {facts.torch_cuda}" if facts.torch_cuda else "CPUs only"
         evidence = f"{found}; torch is built for {built}"
-        yield Finding("gpu-unusable", "problem", "device cuda cannot be used", evidence, fix)
+        yield Finding(
+            "gpu-unusable", "problem", says="device cuda cannot be used", evidence=evidence, fix=fix
+        )
     elif plan.device == "cpu" and facts.gpus:
         says = "this run does not use the machine's GPU"
-        yield Finding("gpu-idle", "note", says, facts.gpus[0], "use --device cuda")
+        yield Finding("gpu-idle", "note", says=says, evidence=facts.gpus[0], fix="use --device cuda")
 
 
 def roms(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
@@ -250,9 +257,9 @@ def roms(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "no-games",
             "problem",
-            "no Atari game can be loaded",
-            "ale-py provides no ROMs",
-            "pip install --force-reinstall ale-py",
+            says="no Atari game can be loaded",
+            evidence="ale-py provides no ROMs",
+            fix="pip install --force-reinstall ale-py",
         )
 
 
@@ -264,17 +271,17 @@ def numba_cache(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "numba-cache",
             "warning",
-            "compiled kernels cannot be cached: every process of every run spends ten seconds on them",
-            f"cache {facts.numba_cache} is not writable",
-            "set NUMBA_CACHE_DIR to a writable directory",
+            says="compiled kernels cannot be cached: every process of every run spends ten seconds on them",
+            evidence=f"cache {facts.numba_cache} is not writable",
+            fix="set NUMBA_CACHE_DIR to a writable directory",
         )
     else:
         yield Finding(
             "numba-cold",
             "note",
-            "the first start compiles the consoles, which takes about ten seconds on two cores",
-            "no kernels cached yet",
-            "run it once before measuring",
+            says="the first start compiles the consoles, which takes about ten seconds on two cores",
+            evidence="no kernels cached yet",
+            fix="run it once before measuring",
         )
 
 
@@ -284,9 +291,9 @@ def load(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         yield Finding(
             "machine-is-busy",
             "note",
-            "other programs are running: wall-clock rates will not be repeatable",
-            f"load average {facts.load:.1f} on {facts.core_budget:g} core(s)",
-            "compare rates per CPU-second, or wait",
+            says="other programs are running: wall-clock rates will not be repeatable",
+            evidence=f"load average {facts.load:.1f} on {facts.core_budget:g} core(s)",
+            fix="compare rates per CPU-second, or wait",
         )
 
 

@@ -101,9 +101,9 @@ def examine_running(
         yield Finding(
             "threads-oversubscribed",
             "problem" if busy >= 2 * cores else "warning",
-            f"{busy} threads are busy on {cores:g} core(s)",
-            ", ".join(f"{p.name}: {p.busy_threads} busy threads" for p in processes),
-            f"use --threads-per-rank {max(1, int(cores // max(1, len(processes))))}",
+            says=f"{busy} threads are busy on {cores:g} core(s)",
+            evidence=", ".join(f"{p.name}: {p.busy_threads} busy threads" for p in processes),
+            fix=f"use --threads-per-rank {max(1, int(cores // max(1, len(processes))))}",
         )
     pinned = [process for process in processes if len(process.affinity) == 1]
     # With one core in all, nothing pins them there: the plan's rule on ranks and cores says so.
@@ -111,18 +111,18 @@ def examine_running(
         yield Finding(
             "ranks-share-a-core",
             "problem",
-            "several ranks are pinned to the same core",
-            ", ".join(f"{p.name}: core {p.affinity[0]}" for p in pinned),
-            "start with mpiexec --bind-to none or --map-by core",
+            says="several ranks are pinned to the same core",
+            evidence=", ".join(f"{p.name}: core {p.affinity[0]}" for p in pinned),
+            fix="start with mpiexec --bind-to none or --map-by core",
         )
     idle = [process for process in processes if process.cores_used < 0.05]
     if are_all and processes and len(idle) == len(processes):
         yield Finding(
             "nothing-runs",
             "problem",
-            "no process of the run uses a core",
-            ", ".join(f"{p.name}: {p.cores_used:.0%} of a core" for p in processes),
-            "see their stacks: parcade stacks RUN",
+            says="no process of the run uses a core",
+            evidence=", ".join(f"{p.name}: {p.cores_used:.0%} of a core" for p in processes),
+            fix="see their stacks: parcade stacks RUN",
         )
 
 

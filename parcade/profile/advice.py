@@ -45,10 +45,10 @@ def oversubscribed_threads(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "threads-oversubscribed",
             "problem" if threads >= 2 * cores else "warning",
-            f"{threads} threads compete for {cores} core(s)",
-            f"{local} rank(s) per host with thread pools of {widest}; each rank is preempted "
+            says=f"{threads} threads compete for {cores} core(s)",
+            evidence=f"{local} rank(s) per host with thread pools of {widest}; each rank is preempted "
             f"{switches:.0f} times a second",
-            f"use --threads-per-rank {max(1, cores // local)}",
+            fix=f"use --threads-per-rank {max(1, cores // local)}",
         )
 
 
@@ -60,10 +60,10 @@ def more_ranks_than_cores(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "more-ranks-than-cores",
             "warning",
-            "ranks share cores, and every Allreduce waits for the ranks that are not scheduled",
-            f"{local} ranks per host on {cores} core(s); {profile.share('wait', 'communicate'):.0%} of the "
-            "time is spent waiting and communicating",
-            f"use --ranks {possible.ranks_up_to(profile, profile.num_hosts * cores)} here, or more hosts",
+            says="ranks share cores, and every Allreduce waits for the ranks that are not scheduled",
+            evidence=f"{local} ranks per host on {cores} core(s); {profile.share('wait', 'communicate'):.0%} "
+            "of the time is spent waiting and communicating",
+            fix=f"use --ranks {possible.ranks_up_to(profile, profile.num_hosts * cores)} here, or more hosts",
         )
 
 
@@ -82,10 +82,10 @@ def cores_shared_with_others(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "cores-shared-with-others",
             "warning",
-            f"rank {rank.rank} gets {got:.0%} of a core while it works: other programs use the machine",
-            f"preempted {preempted:.0f} times a second; {own_threads} thread(s) of this run on "
+            says=f"rank {rank.rank} gets {got:.0%} of a core while it works: other programs use the machine",
+            evidence=f"preempted {preempted:.0f} times a second; {own_threads} thread(s) of this run on "
             f"{profile.cores_of(rank)} core(s); load average {profile.load_text}",
-            "stop other programs, or compare steps per CPU-second instead of steps/s",
+            fix="stop other programs, or compare steps per CPU-second instead of steps/s",
         )
 
 
@@ -100,9 +100,10 @@ def evaluation_too_frequent(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "evaluation-too-frequent",
             "problem" if longest > 0.2 else "warning",
-            f"evaluation takes {longest:.0%} of a rank's time",
-            f"{profile.share('evaluate'):.1%} over all ranks, {longest:.1%} on the busiest rank",
-            f"evaluate {times} times less often (multiply evaluate_every by {times}), or on fewer samples",
+            says=f"evaluation takes {longest:.0%} of a rank's time",
+            evidence=f"{profile.share('evaluate'):.1%} over all ranks, {longest:.1%} on the busiest rank",
+            fix=f"evaluate {times} times less often (multiply evaluate_every by {times}), or on fewer "
+            "samples",
         )
 
 
@@ -124,9 +125,9 @@ def checkpoint_too_frequent(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "checkpoint-too-frequent",
             "problem" if share > 0.2 else "warning",
-            f"saving checkpoints takes {share:.0%} of the time",
-            f"one save takes {save:.2f} s and is due {interval:g} s after the last one",
-            f"use --checkpoint-seconds {max(1, math.ceil(save / (CHECKPOINT_SHARE / 2)))}",
+            says=f"saving checkpoints takes {share:.0%} of the time",
+            evidence=f"one save takes {save:.2f} s and is due {interval:g} s after the last one",
+            fix=f"use --checkpoint-seconds {max(1, math.ceil(save / (CHECKPOINT_SHARE / 2)))}",
         )
 
 
@@ -152,10 +153,11 @@ def straggler(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "straggler",
             "problem" if waited > 0.3 else "warning",
-            f"rank {slowest.rank} works {ratio:.2f} times as long as the others, which wait for it "
+            says=f"rank {slowest.rank} works {ratio:.2f} times as long as the others, which wait for it "
             f"{waited:.0%} of their time",
-            f"{work:.3g} s of own work per iteration against {usual:.3g} s; the excess is mostly in {where}",
-            f"only this rank does the work counted as {where}: do it less often"
+            evidence=f"{work:.3g} s of own work per iteration against {usual:.3g} s; the excess is mostly in "
+            f"{where}",
+            fix=f"only this rank does the work counted as {where}: do it less often"
             if where in ("evaluate", "checkpoint")
             else "check that rank's host and cores with parcade doctor --run DIR; move other work off "
             "that host, or use one rank fewer",
@@ -180,11 +182,12 @@ def slowest_of_each_iteration(profile: Profile) -> Iterator[Finding]:
     yield Finding(
         "waiting-for-the-last",
         "warning",
-        f"ranks wait {profile.rank_wait_share:.0%} of the time for the last one, which is not always the "
-        "same rank",
-        f"{updates} update(s) per iteration with one Allreduce each; own work differs by less than "
+        says=f"ranks wait {profile.rank_wait_share:.0%} of the time for the last one, which is not always "
+        "the same rank",
+        evidence=f"{updates} update(s) per iteration with one Allreduce each; own work differs by less than "
         f"{IMBALANCE - 1:.0%} over the window",
-        f"do more work between Allreduces, so that differences average out{possible.in_brackets(more_work)}",
+        fix="do more work between Allreduces, so that differences average "
+        f"out{possible.in_brackets(more_work)}",
     )
 
 
@@ -212,10 +215,10 @@ def batches_too_small(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "batches-too-small",
             "warning",
-            "the batches are too small for the cores",
-            f"{profile.envs_per_rank or '?'} environments per rank, {rank.cores_used:.1f} cores used by "
-            f"{rank.widest_pool} threads, {profile.share('infer'):.0%} of the time in inference",
-            f"use {', '.join(fixes or ['more environments'])}"
+            says="the batches are too small for the cores",
+            evidence=f"{profile.envs_per_rank or '?'} environments per rank, {rank.cores_used:.1f} cores "
+            f"used by {rank.widest_pool} threads, {profile.share('infer'):.0%} of the time in inference",
+            fix=f"use {', '.join(fixes or ['more environments'])}"
             + (", or fewer --threads-per-rank" if rank.widest_pool > 1 else ""),
         )
 
@@ -234,11 +237,11 @@ def environment_bound(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "environment-bound",
             "note",
-            f"emulation takes {share:.0%} of the time: a faster network would make little difference",
-            f"emulate {share:.0%}, infer {profile.host_share('infer'):.0%}, learn "
+            says=f"emulation takes {share:.0%} of the time: a faster network would make little difference",
+            evidence=f"emulate {share:.0%}, infer {profile.host_share('infer'):.0%}, learn "
             f"{profile.share('learn'):.0%}"
             + (f"; the learner waits {waits:.0%} of the time for the actor's thread" if overlaps else ""),
-            "try " + ", ".join(fixes),
+            fix="try " + ", ".join(fixes),
         )
 
 
@@ -259,10 +262,10 @@ def learner_bound(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "learner-bound",
             "note",
-            f"the network takes {share:.0%} of the time: faster emulation would make little difference",
-            f"learn {profile.share('learn'):.0%}, infer {profile.share('infer'):.0%}, emulate "
+            says=f"the network takes {share:.0%} of the time: faster emulation would make little difference",
+            evidence=f"learn {profile.share('learn'):.0%}, infer {profile.share('infer'):.0%}, emulate "
             f"{profile.host_share('emulate'):.0%}",
-            "try " + ", ".join(fixes),
+            fix="try " + ", ".join(fixes),
         )
 
 
@@ -294,20 +297,20 @@ def communication_bound(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "communication-bound",
             "problem" if share > 0.4 else "warning",
-            f"communication takes {share:.0%} of the time",
-            f"{rank.allreduces} Allreduces of {rank.gradient_bytes / 1e6:.2f} MB, {rates}"
+            says=f"communication takes {share:.0%} of the time",
+            evidence=f"{rank.allreduces} Allreduces of {rank.gradient_bytes / 1e6:.2f} MB, {rates}"
             + ("" if profile.barrier else waits),
-            f"{fewer_bytes}, a faster link, or {fewer_ranks} rank{'' if fewer_ranks == 1 else 's'}",
+            fix=f"{fewer_bytes}, a faster link, or {fewer_ranks} rank{'' if fewer_ranks == 1 else 's'}",
         )
     elif turning is not None and turning <= 4 * len(profile.ranks):
         more_envs = possible.in_brackets(possible.of_algorithm(profile, num_envs="--num-envs"))
         yield Finding(
             "communication-will-bound",
             "note",
-            f"splitting this job further pays off up to about {turning:.0f} ranks, where communication "
+            says=f"splitting this job further pays off up to about {turning:.0f} ranks, where communication "
             "equals work",
-            f"communication takes {share:.1%} of the time on {len(profile.ranks)} ranks, {rates}",
-            f"grow the job with the ranks{more_envs} instead of splitting it further",
+            evidence=f"communication takes {share:.1%} of the time on {len(profile.ranks)} ranks, {rates}",
+            fix=f"grow the job with the ranks{more_envs} instead of splitting it further",
         )
 
 
@@ -348,9 +351,9 @@ def needless_copies(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "needless-copies",
             "warning" if share > 2 * COPY_SHARE else "note",
-            f"{share:.0%} of the time goes into copying observations into batches",
-            f"preprocess {share:.0%} against emulate {profile.share('emulate'):.0%}{padding}",
-            f"use {' or '.join(fixes or ['smaller observations'])}",
+            says=f"{share:.0%} of the time goes into copying observations into batches",
+            evidence=f"preprocess {share:.0%} against emulate {profile.share('emulate'):.0%}{padding}",
+            fix=f"use {' or '.join(fixes or ['smaller observations'])}",
         )
 
 

@@ -59,9 +59,9 @@ def launch_bound(profile: Profile) -> Iterator[Finding]:
     yield Finding(
         "launch-bound",
         "warning",
-        f"the GPU waits for the host to launch kernels, in scopes that take {total:.0%} of the time",
-        f"{'; '.join(scopes)}; GPU idle {profile.device_share('idle'):.0%}",
-        f"try {', '.join(fixes)}{hint}",
+        says=f"the GPU waits for the host to launch kernels, in scopes that take {total:.0%} of the time",
+        evidence=f"{'; '.join(scopes)}; GPU idle {profile.device_share('idle'):.0%}",
+        fix=f"try {', '.join(fixes)}{hint}",
     )
 
 
@@ -81,10 +81,10 @@ def copy_bound(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "copy-bound",
             "warning" if share > 2 * COPIES_SHARE else "note",
-            f"copies to the GPU take {share:.0%} of the time",
-            f"copies {share:.0%}, infer {profile.device_share('infer'):.0%}, learn "
+            says=f"copies to the GPU take {share:.0%} of the time",
+            evidence=f"copies {share:.0%}, infer {profile.device_share('infer'):.0%}, learn "
             f"{profile.device_share('learn'):.0%}, idle {profile.device_share('idle'):.0%} of the GPU's time",
-            "try " + ", ".join(fixes),
+            fix="try " + ", ".join(fixes),
         )
 
 
@@ -108,9 +108,9 @@ def gpu_waits_for_emulation(profile: Profile) -> Iterator[Finding]:
     yield Finding(
         "gpu-waits-for-emulation",
         "warning",
-        f"the GPU is idle {idle:.0%} of the time, and emulation takes most of the host's time",
-        f"emulate {split['emulate'] / max(sum(split.values()), 1e-9):.0%} of the "
+        says=f"the GPU is idle {idle:.0%} of the time, and emulation takes most of the host's time",
+        evidence=f"emulate {split['emulate'] / max(sum(split.values()), 1e-9):.0%} of the "
         f"{'actor' if rank.actor_seconds else 'host'}'s time, on {rank.widest_pool} thread(s) with {cores} "
         "core(s) per rank",
-        "try " + ", ".join(fixes),
+        fix="try " + ", ".join(fixes),
     )

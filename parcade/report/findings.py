@@ -6,7 +6,7 @@ The doctor and the advice of a profile both report findings.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 Level = Literal["problem", "warning", "note"]
@@ -22,6 +22,7 @@ class Finding:
 
     rule: str
     level: Level
+    _: KW_ONLY
     says: str
     evidence: str
     fix: str

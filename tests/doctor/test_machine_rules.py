@@ -142,7 +142,10 @@ def test_the_missing_mpi_is_no_matter_to_a_local_run():
 
 
 def test_findings_come_gravest_first_and_fit_one_line():
-    findings = [Finding(level, level, "says", "evidence", "fix") for level in ("note", "problem", "warning")]
+    findings = [
+        Finding(level, level, says="says", evidence="evidence", fix="fix")
+        for level in ("note", "problem", "warning")
+    ]
     assert [finding.level for finding in by_gravity(findings)] == ["problem", "warning", "note"]
     assert findings[0].line() == "note: says (evidence); fix"
 
