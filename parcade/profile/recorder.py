@@ -19,11 +19,10 @@ import math
 import os
 import resource
 import time
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,21 +33,16 @@ from parcade.files.outputs import why_not_writable
 from parcade.machine.device_timing import DeviceClock, device_seconds
 from parcade.machine.facts import usable_cores, within_quota
 from parcade.machine.threads import pools_here
-from parcade.machine.timing import SCOPES, Timer
-from parcade.profile.data import WAITING, RankProfile, empty_split, write_rank
+from parcade.machine.timing import Timer
+from parcade.profile.data import RankProfile, write_rank
+from parcade.profile.spans import SpanLog, binned, usual_segments
 
 WARM_UP_ITERATIONS = 2
-TIMELINE_ITERATIONS = 3
-TIMELINE_BINS = 480
-KEPT_SEGMENT_ITERATIONS = 40
 CEILING_REPEATS = 15
 THREADS_SECONDS = 1.0
 """Time between two readings of the CPU time of all threads, which cost too much for every iteration."""
 COST_SAMPLES = 2000
 SPAN_COST_SAMPLES = 200
-
-CALL = "call"
-"""Marks a collective call among the spans. Its number of bytes replaces the start time."""
 
 
 class Counts(Protocol):
@@ -58,9 +52,70 @@ class Counts(Protocol):
     frames: int
 
 
-Span = tuple[str, float, float]
-Segments = tuple[list[float], list[int], list[float]]
-"""Own work between collective calls by wall clock, the calls' bytes, and the same work by CPU clock."""
+class Window:
+    """The iterations of the window, ``seconds`` and ``cpu_seconds`` of each, without what is between them."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.cpu_seconds: list[float] = []
+        self.elapsed = 0.0
+        self.begin_iteration()
+        self.origin = self._since
+
+    def begin_iteration(self) -> None:
+        """Count from now."""
+        self._since, self._cpu_since = time.perf_counter(), time.process_time()
+
+    def end_iteration(self) -> None:
+        """Add the iteration that ends now; the next one begins."""
+        since, cpu_since = self._since, self._cpu_since
+        self.begin_iteration()
+        self.seconds.append(self._since - since)
+        self.cpu_seconds.append(self._cpu_since - cpu_since)
+        self.elapsed += self._since - since
+
+
+class ThreadTimes:
+    """CPU time of this process's threads, from its making to the newest reading."""
+
+    def __init__(self) -> None:
+        self._first, self._newest = _thread_seconds(), {}
+        self._began = self._at = time.perf_counter()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to read again: now and then, because another rank may end the window."""
+        return time.perf_counter() - self._at >= THREADS_SECONDS or not self._newest
+
+    def read(self) -> None:
+        """Read again."""
+        self._at, self._newest = time.perf_counter(), _thread_seconds()
+
+    def shares(self) -> list[float]:
+        """Return the share of the time that each of the threads of the newest reading has used."""
+        elapsed = self._at - self._began
+        return [(cpu - self._first.get(thread, 0.0)) / elapsed for thread, cpu in self._newest.items()]
+
+
+def _thread_seconds() -> dict[int, float]:
+    """Return the CPU seconds of every thread so far."""
+    import psutil
+
+    return thread_seconds(psutil.Process())
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What a rank measures before its window, and its counters there."""
+
+    ceiling_seconds: list[float]
+    """Of Allreduces of one gradient."""
+    gradient_bytes: int
+    scope_cost_seconds: float
+    span_cost_seconds: float
+    recording: str
+    """Names the recording on all ranks."""
+    counters: dict[str, Any]
 
 
 @dataclass(eq=False)
@@ -85,20 +140,18 @@ class Recorder:
     barrier: bool = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        self.iteration_seconds: list[float] = []
-        self.iteration_cpu_seconds: list[float] = []
-        self.scopes = 0
-        self.split = empty_split()
         self._iterations_before = WARM_UP_ITERATIONS
-        self._spans: list[Span] = []
-        self._timeline: deque[list[Span]] = deque(maxlen=TIMELINE_ITERATIONS)
-        self._segments: deque[Segments] = deque(maxlen=KEPT_SEGMENT_ITERATIONS)
-        self._cpu_work: list[float] = []
-        self._cpu_mark = 0.0
-        self._end: dict | None = None
-        self._elapsed = 0.0
+        self._spans = SpanLog(self.timer, barrier=self.barrier)
+        self._window: Window | None = None
+        self._threads: ThreadTimes | None = None
+        self._start: _Start | None = None
+        self._end: dict[str, Any] | None = None
+        """The counters after the newest iteration."""
         self._own_seconds = 0.0
-        self._barrier_seconds = 0.0
+
+    @property
+    def _elapsed(self) -> float:
+        return self._window.elapsed if self._window else 0.0
 
     @property
     def is_full(self) -> bool:
@@ -123,8 +176,9 @@ class Recorder:
         self.timer.snapshot()  # ends the span from outside the window
         self.exchange.on_collective, self.exchange.barrier_first = on_collective, barrier_first
         self.timer.on_span = on_span
-        self._since = time.perf_counter()
-        self._cpu_since = self._cpu_mark = time.process_time()
+        if self._window is not None:
+            self._window.begin_iteration()
+        self._spans.restart_cpu_clock()
 
     def end_iteration(self, source: Counts) -> None:
         """Mark the end of an iteration. This is a collective call once, when recording starts."""
@@ -136,68 +190,36 @@ class Recorder:
             return
         started = time.thread_time()
         self.timer.snapshot()  # closes the current span, so that the spans reach up to now
-        now, cpu = time.perf_counter(), time.process_time()
-        self._elapsed += now - self._since
-        self.iteration_seconds.append(now - self._since)
-        self.iteration_cpu_seconds.append(cpu - self._cpu_since)
-        self._since, self._cpu_since = now, cpu
-        self._take_spans()
+        self._window.end_iteration()
+        self._spans.end_iteration()
         self._end = self._counters(steps, frames)
-        # Now and then, because another rank may end the window.
-        if self.is_full or now - self._threads_at >= THREADS_SECONDS or not self._threads_end:
-            self._threads_at, self._threads_end = now, self._thread_seconds()
+        if self.is_full or self._threads.is_due:
+            self._threads.read()
         self._own_seconds += time.thread_time() - started
 
     def _begin(self, steps: int, frames: int) -> None:
-        grad = self.exchange.parameters.grad
-        self._ceiling = self.exchange.time_allreduce(grad.numel(), CEILING_REPEATS, grad.device)
-        self._gradient_bytes = grad.numel() * grad.element_size()
-        self._scope_cost = scope_cost_seconds()
-        self._span_cost = span_cost_seconds(self.timer.device_clock)
-        self.exchange.barrier_first = self.barrier
+        exchange, grad = self.exchange, self.exchange.parameters.grad
+        ceiling = exchange.time_allreduce(grad.numel(), CEILING_REPEATS, grad.device)
+        costs = scope_cost_seconds(), span_cost_seconds(self.timer.device_clock)
+        exchange.barrier_first = self.barrier
         # Ranks start together and agree on the start time, which identifies the recording.
-        self._recording = f"{self.exchange.maximum(np.array([time.time()]))[0]:017.6f}"
-        self.exchange.on_collective = self._mark_call
-        self._start = self._counters(steps, frames)
-        self._threads_start, self._threads_end = self._thread_seconds(), {}
+        recording = f"{exchange.maximum(np.array([time.time()]))[0]:017.6f}"
+        exchange.on_collective = self._spans.mark_call
+        self._start = _Start(
+            ceiling_seconds=ceiling.tolist(),
+            gradient_bytes=grad.numel() * grad.element_size(),
+            scope_cost_seconds=costs[0],
+            span_cost_seconds=costs[1],
+            recording=recording,
+            counters=self._counters(steps, frames),
+        )
+        self._threads = ThreadTimes()
         self.timer.snapshot()  # ends the span from before the window, which is not recorded
-        self.timer.on_span = lambda *span: self._spans.append(span)
-        self._origin = self._since = self._threads_at = time.perf_counter()
-        self._cpu_since = self._cpu_mark = time.process_time()
-        self._cpu_work.clear()
+        self.timer.on_span = self._spans.add
+        self._window = Window()
+        self._spans.restart_cpu_clock()
 
-    def _mark_call(self, num_bytes: int, over: bool) -> None:
-        if over:
-            self._cpu_mark = time.process_time()
-            return
-        self.timer.snapshot()  # closes the span of the work before the call, so that it precedes the mark
-        self._spans.append((CALL, num_bytes, 0.0))
-        self._cpu_work.append(time.process_time() - self._cpu_mark)
-
-    def _take_spans(self) -> None:
-        """Sum the spans of an iteration, and split its own work at the collective calls."""
-        work, segments, calls, at_barrier = 0.0, [], [], False
-        for name, start, end in self._spans:
-            if name == CALL:
-                segments.append(work)
-                calls.append(start)
-                work, at_barrier = 0.0, self.barrier
-                continue
-            if at_barrier and name == "wait":
-                self._barrier_seconds += end - start
-            at_barrier &= name != "communicate"
-            self.split[name] += end - start
-            if name not in WAITING:
-                work += end - start
-        segments.append(work)
-        now = time.process_time()
-        self._segments.append((segments, calls, [*self._cpu_work, now - self._cpu_mark]))
-        self._cpu_work, self._cpu_mark = [], now
-        self._timeline.append([span for span in self._spans if span[0] != CALL])
-        self.scopes += len(self._timeline[-1])
-        self._spans.clear()
-
-    def _counters(self, steps: int, frames: int) -> dict:
+    def _counters(self, steps: int, frames: int) -> dict[str, Any]:
         """Return the counters that are read at both ends of the window, and so after every iteration."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         clock = self.timer.device_clock
@@ -215,12 +237,6 @@ class Recorder:
             "checkpoint": self.timer.seconds["checkpoint"],
         }
 
-    def _thread_seconds(self) -> dict[int, float]:
-        """Return the CPU seconds of every thread so far."""
-        import psutil
-
-        return thread_seconds(psutil.Process())
-
     def write(self) -> None:
         """Write this rank's file. Errors: UsageError if the run ended before one iteration was recorded."""
         self.timer.on_span = None
@@ -235,29 +251,32 @@ class Recorder:
     def _result(self) -> RankProfile:
         import psutil
 
-        start, end = self._start, self._end
-        spent = {name: end[name] - n for name, n in start.items() if isinstance(n, int | float)}
-        used = [cpu - self._threads_start.get(thread, 0.0) for thread, cpu in self._threads_end.items()]
-        watched = self._threads_at - self._origin
-        bins, bin_seconds = binned(list(self._timeline))
-        segments, segment_bytes, cpu_segments = usual_segments(list(self._segments))
+        start, end, spans, window = self._start, self._end, self._spans, self._window
+        spent = {name: end[name] - n for name, n in start.counters.items() if isinstance(n, int | float)}
+        shares = self._threads.shares()
+        bins, bin_seconds = binned(list(spans.timeline))
+        segments, segment_bytes, cpu_segments = usual_segments(list(spans.segments))
+        actor_before = start.counters["actor"]
+        on_device = (
+            device_seconds(start.counters["device"], end["device"], window.elapsed) if end["device"] else {}
+        )
         return RankProfile(
             rank=self.exchange.rank,
             local_size=self.exchange.local_size,
-            seconds=self.split,
-            actor_seconds={name: seconds - start["actor"][name] for name, seconds in end["actor"].items()},
-            iteration_seconds=self.iteration_seconds,
-            iteration_cpu_seconds=self.iteration_cpu_seconds,
+            seconds=spans.seconds,
+            actor_seconds={name: seconds - actor_before[name] for name, seconds in end["actor"].items()},
+            iteration_seconds=window.seconds,
+            iteration_cpu_seconds=window.cpu_seconds,
             steps=spent["steps"],
             frames=spent["frames"],
             updates=spent["updates"],
-            scopes=self.scopes,
-            scope_cost_seconds=self._scope_cost,
+            scopes=spans.count,
+            scope_cost_seconds=start.scope_cost_seconds,
             own_seconds=self._own_seconds,
             barrier=self.barrier,
-            barrier_seconds=self._barrier_seconds,
-            threads=len(used),
-            busy_threads=sum(cpu / watched > BUSY_SHARE for cpu in used),
+            barrier_seconds=spans.barrier_seconds,
+            threads=len(shares),
+            busy_threads=sum(share > BUSY_SHARE for share in shares),
             pools=[[pool.library, pool.threads] for pool in pools_here()],
             affinity=list(usable_cores()),
             local_cores=list(self.exchange.local_cores),
@@ -265,10 +284,10 @@ class Recorder:
             memory_bytes=psutil.Process().memory_info().rss,
             voluntary_switches=spent["voluntary"],
             involuntary_switches=spent["involuntary"],
-            gradient_bytes=self._gradient_bytes,
+            gradient_bytes=start.gradient_bytes,
             bytes_moved=spent["bytes"],
             allreduce_seconds=spent["allreduce"],
-            ceiling_seconds=self._ceiling.tolist(),
+            ceiling_seconds=start.ceiling_seconds,
             # The final save of the run is after the window, so there is always one save to time.
             checkpoint_save_seconds=self.timer.seconds["checkpoint"] - end["checkpoint"],
             segments=segments,
@@ -276,15 +295,13 @@ class Recorder:
             cpu_segments=cpu_segments,
             timeline=bins,
             timeline_bin_seconds=bin_seconds,
-            timeline_start_seconds=self._timeline[0][0][1] - self._origin,
+            timeline_start_seconds=spans.timeline[0][0][1] - window.origin,
             world_size=self.exchange.world_size,
-            recording=self._recording,
+            recording=start.recording,
             device_name=self.timer.device_clock.events.name if end["device"] else "",
-            device_seconds=device_seconds(start["device"], end["device"], self._elapsed)
-            if end["device"]
-            else {},
+            device_seconds=on_device,
             device_spans=spent["device_spans"],
-            device_span_cost_seconds=self._span_cost,
+            device_span_cost_seconds=start.span_cost_seconds,
         )
 
 
@@ -340,44 +357,3 @@ def span_cost_seconds(clock: DeviceClock | None) -> float:
         spent = time.process_time() - started
         fresh.snapshot()
     return spent / SPAN_COST_SAMPLES
-
-
-def binned(iterations: list[list[Span]]) -> tuple[list[list[float]], float]:
-    """Return the share of each scope in equal time bins ``[b][scope]``, and the seconds per bin."""
-    spans = [span for iteration in iterations for span in iteration]
-    if not spans:
-        return [], 0.0
-    names, starts, ends = (np.array(column) for column in zip(*spans, strict=True))
-    edges = np.linspace(starts[0], ends[-1], TIMELINE_BINS + 1)
-    shares = np.zeros((TIMELINE_BINS, len(SCOPES)))
-    for i, scope in enumerate(SCOPES):
-        own = names == scope
-        # Seconds of this scope before each edge: complete spans, and part of the span that contains the edge.
-        passed = np.clip(edges[:, None] - starts[own], 0, ends[own] - starts[own]).sum(1)
-        shares[:, i] = np.diff(passed)
-    width = edges[1] - edges[0]
-    return np.round(shares / width, 3).tolist(), float(width)
-
-
-def usual_segments(iterations: list[Segments]) -> tuple[list[list[float]], list[int], list[list[float]]]:
-    """Return iterations as rows of equal length.
-
-    The result is the own work before each collective call and after the last ``[i][k + 1]``, the bytes of the
-    calls ``[k]``, and the same work by CPU clock ``[i][k + 1]``.
-
-    k is the number of calls that most iterations make. An iteration that starts with a report or an
-    evaluation makes more calls; its work before the last k calls counts as work before the first of them.
-    Iterations with fewer calls are dropped.
-    """
-    if not iterations:
-        return [], [], []
-    lengths = [len(calls) for _, calls, _ in iterations]
-    usual = max(set(lengths), key=lengths.count)
-    kept = [row for row in iterations if len(row[1]) >= usual]
-    folded = [[_fold(row[i], len(row[1]) - usual) for row in kept] for i in (0, 2)]
-    return folded[0], next(calls for _, calls, _ in kept if len(calls) == usual), folded[1]
-
-
-def _fold(work: list[float], surplus: int) -> list[float]:
-    """Merge the first ``surplus`` + 1 segments of work into one."""
-    return [round(seconds, 6) for seconds in (sum(work[: surplus + 1]), *work[surplus + 1 :])]

@@ -16,12 +16,11 @@ from parcade.profile import recorder as module
 from parcade.profile.data import read_ranks, write_rank
 from parcade.profile.recorder import (
     Recorder,
-    binned,
     recorder_from_environment,
     scope_cost_seconds,
     span_cost_seconds,
-    usual_segments,
 )
+from parcade.profile.spans import binned, usual_segments
 
 pytestmark = pytest.mark.quick
 
