@@ -21,9 +21,11 @@ def figure_in(path: Path, *rows_and_columns: int, dpi: int = 110, **options: Any
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(*rows_and_columns, layout="constrained", **options)
-    yield figure, axes
-    figure.savefig(path, dpi=dpi)
-    pyplot.close(figure)
+    try:
+        yield figure, axes
+        figure.savefig(path, dpi=dpi)
+    finally:
+        pyplot.close(figure)
 
 
 def score_curve(run: Path) -> dict[str, np.ndarray]:

@@ -14,6 +14,8 @@ from parcade.files.outputs import drop_output, say_line
 from parcade.machine.timing import DEVICE_KINDS, SCOPES
 
 _BARS = "▁▂▃▄▅▆▇█"
+TREND_REPORTS = 12
+"""A minute of reports, from whose first and last one the time to a target is extrapolated."""
 
 
 def human(number: float) -> str:
@@ -48,7 +50,7 @@ class Trend:
     def __init__(self, target: float | None) -> None:
         self.target = target
         self.scores: list[float] = []
-        self._recent: deque[tuple[float, float]] = deque(maxlen=12)
+        self._recent: deque[tuple[float, float]] = deque(maxlen=TREND_REPORTS)
 
     def add(self, wall_seconds: float, score: float) -> None:
         """Add the mean score at a time."""

@@ -26,6 +26,7 @@ import numpy as np
 from parcade.scale.on_ranks import run_on_ranks
 
 PROBE_BYTES = (8, 4096, 65_536, 524_288, 2_097_152, 8_388_608)
+"""From a flag to the gradient of a large network: latency decides small sizes, bandwidth large ones."""
 PROBE_REPEATS = 25
 PROBE_LIMIT_SECONDS = 120.0
 

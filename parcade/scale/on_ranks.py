@@ -26,20 +26,20 @@ def run_on_ranks(module: str, ranks: int, job: Any, limit_seconds: float) -> Any
 
 
 def _run(command: list[str], limit_seconds: float) -> None:
-    process = subprocess.Popen(
+    shown = " ".join(command[:3])
+    with subprocess.Popen(
         command,
         env=mpi.rank_environment(1),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-    )
-    shown = " ".join(command[:3])
-    try:
-        output, _ = process.communicate(timeout=limit_seconds)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"{shown} did not end within {limit_seconds:.0f} s") from None
-    finally:
-        mpi.end_process_group(process)
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=limit_seconds)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"{shown} did not end within {limit_seconds:.0f} s") from None
+        finally:
+            mpi.end_process_group(process)
     if process.returncode:
         raise RuntimeError(f"{shown} exited with code {process.returncode}: {output.strip()[-400:]}")

@@ -1,10 +1,14 @@
 """Measured work, the model of the Allreduce, and the simulation, against hand-computed cases."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from points import FIXED, PER_ENV, point
 
 from parcade.errors import UsageError
+from parcade.scale import on_ranks
 from parcade.scale.allreduce_model import AllreduceModel, Link, Timing, fit_model, relative_errors
 from parcade.scale.rank_work import RankWork, rank_work_of
 from parcade.scale.simulate import simulate
@@ -127,3 +131,18 @@ def test_ranks_with_two_threads_need_two_cores_each():
     spread = simulate(plain_work(), FREE, ranks_per_host=2, **options)
     assert spread.steps_per_second == pytest.approx(2 * crowded.steps_per_second)
     assert (crowded.hosts, spread.hosts) == (1, 2)
+
+
+def test_a_job_beyond_its_limit_leaves_neither_process_nor_pipe(monkeypatch):
+    started = []
+
+    class Noted(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Noted)
+    with pytest.raises(RuntimeError, match="did not end within 0 s"):
+        on_ranks._run([sys.executable, "-c", "import time; time.sleep(600)"], 0.1)
+    (process,) = started
+    assert process.returncode is not None and process.stdout.closed
