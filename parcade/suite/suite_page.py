@@ -43,7 +43,7 @@ def suite_page(
     own_rules = f" Tasks with starts and lengths of episodes of their own: {tasks}." if tasks else ""
     blocks: list[Block] = [
         Text(
-            f"{len(plan.games)} games, {len(plan.seeds)} seed(s) each, {plan.budget} per training. "
+            f"{_count_of(plan.games)}, {len(plan.seeds)} seed(s) each, {plan.budget} per training. "
             f"Protocol {plan.protocol}: {plan.rules.summary}.{own_rules}"
         ),
         Heading("Scores"),
@@ -61,8 +61,8 @@ def suite_page(
     if missing:
         blocks += [Heading("Missing"), _missing_table(folder, plan, missing, failed)]
     known = sum(game in scores.by_game for game in plan.games)
-    over = "all" if known == len(plan.games) else f"{known} of {len(plan.games)}"
-    blocks += [Heading(f"Over {over} games"), *aggregates(plan, scores)]
+    over = _count_of(plan.games) if known == len(plan.games) else f"{known} of {_count_of(plan.games)}"
+    blocks += [Heading(f"Over {over}"), *aggregates(plan, scores)]
     if plan.rules.comparable:
         blocks += [Heading("Published scores"), _wins_table(scores)]
     for other in others:
@@ -73,7 +73,7 @@ def suite_page(
         if name in images
     ]
     blocks += [Heading("Provenance"), _provenance(plan, results)]
-    return Page(f"{plan.algorithm} on {len(plan.games)} games", tuple(blocks))
+    return Page(f"{plan.algorithm} on {_count_of(plan.games)}", tuple(blocks))
 
 
 def _scores_table(plan: Plan, results: dict[Cell, dict[str, Any]], price: float) -> Table:
@@ -87,15 +87,24 @@ def _scores_table(plan: Plan, results: dict[Cell, dict[str, Any]], price: float)
             continue
         scores = np.array([run["score"] for run in runs])
         normalized = human_normalized(game, scores.mean())
-        deviation = f"{scores.std(ddof=1):,.1f}" if len(scores) > 1 else ""
+        deviation = _points(scores.std(ddof=1)) if len(scores) > 1 else ""
         row = [
-            game, str(len(runs)), f"{scores.mean():,.1f}", deviation, f"{scores.min():,.1f}",
-            f"{scores.max():,.1f}", "" if normalized is None else f"{normalized:.1%}",
+            game, str(len(runs)), _points(scores.mean()), deviation, _points(scores.min()),
+            _points(scores.max()), "" if normalized is None else f"{normalized:.1%}",
             f"{sum(run['cpu_seconds'] for run in runs) / 60:.1f}",
         ]  # fmt: skip
         cost = sum(run["wall_seconds"] for run in runs) / 3600 * price
         rows.append(row + ([f"{cost:.2f}"] if price else []))
     return Table(headers, rows)
+
+
+def _count_of(games: Sequence[str]) -> str:
+    return "1 game" if len(games) == 1 else f"{len(games)} games"
+
+
+def _points(score: float) -> str:
+    """Return a score with one decimal, or with two below ten, where tasks end at a few points."""
+    return f"{score:,.2f}" if abs(score) < 10 else f"{score:,.1f}"
 
 
 def _missing_table(folder: Path, plan: Plan, missing: list[Cell], failed: dict[Cell, str]) -> Table:
@@ -155,7 +164,7 @@ def _comparison(ours: Scores, theirs: Scores) -> list[Block]:
     if not shared:
         return [Text("No game in common.")]
     rows = [
-        [game, f"{np.mean(ours.by_game[game]):,.1f}", f"{np.mean(theirs.by_game[game]):,.1f}"]
+        [game, _points(np.mean(ours.by_game[game])), _points(np.mean(theirs.by_game[game]))]
         for game in shared
     ]
     blocks: list[Block] = [Table(["game", ours.name, theirs.name], rows)]

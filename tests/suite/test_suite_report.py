@@ -142,6 +142,18 @@ def test_aggregates_count_all_runs_and_say_which_games_they_lack():
     assert "Over 3 of 4 games" in to_text(page)
 
 
+def test_scores_below_ten_points_have_two_decimals():
+    plan = Plan(("tiny_catch", "pong"), (0, 1), "ppo", "2k-steps", "training", ())
+    results = {
+        Cell(game, seed): {"score": score, "cpu_seconds": 60.0, "wall_seconds": 60.0}
+        for game, scores in (("tiny_catch", (0.04, 0.1)), ("pong", (9.5, 20.25)))
+        for seed, score in enumerate(scores)
+    }
+    catch, pong = suite_page._scores_table(plan, results, 0.0).rows
+    assert catch[1:6] == ["2", "0.07", "0.04", "0.04", "0.10"]
+    assert pong[1:6] == ["2", "14.9", "7.60", "9.50", "20.2"]
+
+
 def test_the_curve_of_a_training_with_one_report_is_seen(tmp_path):
     plan = Plan(("tiny_catch",), (0,), "ppo", "3k-frames", "training", ())
     run = tmp_path / "runs" / "tiny_catch-s0"
