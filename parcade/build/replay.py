@@ -23,9 +23,9 @@ def make_replay_source(
     config: TrainConfig,
     algorithm: Algorithm,
     group: AnyGroup,
+    *,
     index: int,
     count: int,
-    *,
     replays_here: int,
     batch_size: int,
 ) -> ReplaySource:

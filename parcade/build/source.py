@@ -57,8 +57,8 @@ def make_source(
             config,
             algorithm,
             group,
-            exchange.rank,
-            exchange.world_size,
+            index=exchange.rank,
+            count=exchange.world_size,
             replays_here=exchange.local_size,
             batch_size=hyper.batch_size // exchange.world_size,
         )

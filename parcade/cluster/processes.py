@@ -117,7 +117,9 @@ def wait_for_end(run: Path, seconds: float, poll_seconds: float = 0.1) -> bool:
 
 def own_record(role: str, number: int) -> ProcessRecord:
     """Return a record of the calling process."""
-    return ProcessRecord(role, number, os.getpid(), start_ticks(os.getpid()) or 0, socket.gethostname())
+    return ProcessRecord(
+        role, number, pid=os.getpid(), start_ticks=start_ticks(os.getpid()) or 0, host=socket.gethostname()
+    )
 
 
 def own_identity() -> str:
@@ -131,7 +133,7 @@ def is_gone(identity: str) -> bool:
     pid, ticks, host, namespace = (identity.split(" ") + [""] * 4)[:4]
     if not (pid.isdecimal() and ticks.isdecimal() and namespace and namespace == _pid_namespace()):
         return False
-    process = ProcessRecord("", 0, int(pid), int(ticks), host)
+    process = ProcessRecord("", 0, pid=int(pid), start_ticks=int(ticks), host=host)
     return process.is_on_this_host and not process.is_running_here()
 
 

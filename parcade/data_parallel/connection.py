@@ -43,7 +43,13 @@ def connect(
     if engine == "auto":
         engine = "gloo" if torchrun.launched_by_torchrun() else "mpi" if mpi.launched_by_mpi() else "local"
     timer = Timer()
-    exchange = _connected_exchange(engine, timer, device == "cuda", network_interface, timeout_seconds)
+    exchange = _connected_exchange(
+        engine,
+        timer,
+        cuda=device == "cuda",
+        network_interface=network_interface,
+        timeout_seconds=timeout_seconds,
+    )
     if device == "cuda":
         attach_device_clock([timer], torch_device(device))
     set_threads(
@@ -53,7 +59,7 @@ def connect(
 
 
 def _connected_exchange(
-    engine: Engine, timer: Timer, cuda: bool, network_interface: str, timeout_seconds: float
+    engine: Engine, timer: Timer, *, cuda: bool, network_interface: str, timeout_seconds: float
 ) -> Exchange:
     if engine == "local":
         return LocalExchange(timer)

@@ -29,7 +29,7 @@ def placed(dataset: Dataset, device: torch.device, data_on: Place) -> Dataset:
 
 
 def batches(
-    dataset: Dataset, sampler: DistributedSampler, batch_size: int, device: torch.device, timer: Timer
+    dataset: Dataset, sampler: DistributedSampler, batch_size: int, *, device: torch.device, timer: Timer
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield one rank's batches of an epoch on a device. The ranks' i-th batches form one global batch."""
     if not isinstance(dataset, TensorDataset):

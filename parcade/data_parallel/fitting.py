@@ -99,7 +99,7 @@ def fit(
         if run is not None and exchange.rank == 0:
             with reporting(say, run):
                 write_module(run, module)
-                write_figures(run, module, config, exchange, done)
+                write_figures(run, done, config, device=device_of(module), ranks=exchange.world_size)
     return done
 
 
@@ -203,7 +203,7 @@ class Fitting:
         self._module.train()
         ends = False
         for inputs, targets in batches(
-            self._dataset, self._sampler, self._per_rank, self._device, self._timer
+            self._dataset, self._sampler, self._per_rank, device=self._device, timer=self._timer
         ):
             with self._timer.scope("learn"):
                 self._epoch_loss += self._exchange.minimize(self._loss_of, inputs, targets)["loss"]

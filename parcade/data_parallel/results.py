@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import safetensors.torch
+import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from parcade.data_parallel.settings import FitConfig, device_of
-from parcade.exchange.base import Exchange
+from parcade.data_parallel.settings import FitConfig
 from parcade.files.run_directory import write_json
 from parcade.machine.facts import commit, machine
 from parcade.model.parameters import contiguous_copy
@@ -89,7 +89,7 @@ def write_module(run: Path, module: nn.Module) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_figures(run: Path, module: nn.Module, config: FitConfig, exchange: Exchange, done: Fit) -> None:
+def write_figures(run: Path, done: Fit, config: FitConfig, *, device: torch.device, ranks: int) -> None:
     """Write ``result.json``. Errors: OSError."""
     result = {
         "epochs": done.epochs,
@@ -99,10 +99,10 @@ def write_figures(run: Path, module: nn.Module, config: FitConfig, exchange: Exc
         "epoch_seconds": [round(seconds, 4) for seconds in done.epoch_seconds],
         "samples_per_second": round(done.samples / done.seconds, 1),
         "loss": _json_value(done.loss),
-        "ranks": exchange.world_size,
+        "ranks": ranks,
         "batch_size": config.batch_size,
         "evaluate_every": config.evaluate_every,
-        "device": str(device_of(module)),
+        "device": str(device),
         "data_on": config.data_on,
         "scope_seconds": {
             name: [round(s, 4) for s in seconds] for name, seconds in done.scope_seconds.items()

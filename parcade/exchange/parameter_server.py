@@ -223,7 +223,7 @@ class ParameterServerExchange(Exchange):
     called before the first update and after every ServerLost.
     """
 
-    def __init__(self, timer: Timer, num_shards: int, fetch: Any, index: int, count: int) -> None:
+    def __init__(self, timer: Timer, *, num_shards: int, fetch: Any, index: int, count: int) -> None:
         super().__init__(timer)
         self.rank, self.world_size = index, count
         self.shards: list[Any] = []
@@ -262,8 +262,15 @@ class ParameterServerExchange(Exchange):
             rate, loss = float(self.optimizer.param_groups[0]["lr"]), float(self.loss)
             outgoing, calls = grad.cpu().numpy(), []
             for k, shard in enumerate(self.shards):
-                version = int(self.versions[k])
-                push = Push(self.rank, self.life, self.pushes, self.epoch, version, rate, loss)
+                push = Push(
+                    learner=self.rank,
+                    life=self.life,
+                    number=self.pushes,
+                    epoch=self.epoch,
+                    version=int(self.versions[k]),
+                    learning_rate=rate,
+                    loss=loss,
+                )
                 calls.append(shard.start("push", push, outgoing[self.bounds[k] : self.bounds[k + 1]]))
             self._collect(calls)
             self.bytes_moved += 2 * grad.numel() * grad.element_size()

@@ -85,7 +85,9 @@ class TrainJob:
     def recording(self, size: JobSize, run: Path, seconds: float, limit_seconds: float) -> RecordedCommand:
         words = self.arguments_at(size)
         shown = shlex.join(["parcade", "train", *words])
-        return RecordedCommand(train_command(words, run), shown, seconds, False, limit_seconds)
+        return RecordedCommand(
+            train_command(words, run), shown, seconds, barrier=False, limit_seconds=limit_seconds
+        )
 
 
 class ProgramJob:
@@ -110,4 +112,11 @@ class ProgramJob:
     def recording(self, size: JobSize, run: Path, seconds: float, limit_seconds: float) -> RecordedCommand:
         command = [mpi.find_mpiexec(), "-n", str(size.ranks), *self.words]
         environment = mpi.rank_environment(size.threads)
-        return RecordedCommand(command, shlex.join(self.words), seconds, False, limit_seconds, environment)
+        return RecordedCommand(
+            command,
+            shlex.join(self.words),
+            seconds,
+            barrier=False,
+            limit_seconds=limit_seconds,
+            environment=environment,
+        )

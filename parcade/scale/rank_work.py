@@ -80,13 +80,13 @@ def rank_work_of(points: list[Point], unit: str = "environments") -> RankWork:
     sizes = [point.size for point in sources]
     shown = ", ".join(f"{s.ranks} rank(s), {s.num_envs / s.ranks:g} {unit} each" for s in sizes)
     return RankWork(
-        fixed,
-        per_env,
-        relative,
-        np.concatenate(firsts),
-        np.array(call_bytes[0], float),
-        float(np.mean(steps)),
-        f"own work of {len(relative)} iterations at {shown}, by {clock} clock",
+        fixed=fixed,
+        per_env=per_env,
+        relative=relative,
+        first=np.concatenate(firsts),
+        call_bytes=np.array(call_bytes[0], float),
+        steps_per_env=float(np.mean(steps)),
+        stands_on=f"own work of {len(relative)} iterations at {shown}, by {clock} clock",
     )
 
 

@@ -50,7 +50,7 @@ def all_series(plan: StudyPlan, job: ScaledJob) -> list[Series]:
     """Return a series for every combination in the plan."""
     envs = plan.envs or (job.num_envs,)
     return [
-        Series(scaling, threads, count, job.unit, job.groups)
+        Series(scaling, threads, count, unit=job.unit, groups=job.groups)
         for scaling in plan.scalings
         for threads in plan.threads
         for count in envs
@@ -166,7 +166,7 @@ def _add_synthetic(
 ) -> None:
     """Run the synthetic sizes. Sizes that are also measured show the error of sleeping ranks."""
     work = rank_work_of(series.points, series.series.unit)
-    sizes = _possible_sizes(series.series, plan.synthetic, plan.smallest, say, "run")
+    sizes = _possible_sizes(series.series, plan.synthetic, smallest=plan.smallest, say=say, done="run")
     points = [Point(size, "synthetic", False) for size in sizes]
     series.points += points
     for repeat in range(plan.repeats):
@@ -194,12 +194,14 @@ def _simulate(series: SeriesResult, plan: StudyPlan, result: ScaleResult, say: C
             simulated(ranks=ranks, num_envs=num_envs, ranks_per_host=ranks, sleeping=sleeping)
         )
     per_host = result.ranks_on_a_host(series.series.threads)
-    for size in _possible_sizes(series.series, plan.simulated, plan.smallest, say, "simulated"):
+    for size in _possible_sizes(
+        series.series, plan.simulated, smallest=plan.smallest, say=say, done="simulated"
+    ):
         series.simulated.append(simulated(ranks=size.ranks, num_envs=size.num_envs, ranks_per_host=per_host))
 
 
 def _possible_sizes(
-    series: Series, counts: tuple[int, ...], smallest: int, say: Callable[[str], None], done: str
+    series: Series, counts: tuple[int, ...], *, smallest: int, say: Callable[[str], None], done: str
 ) -> list[JobSize]:
     """Return the sizes with these numbers of ranks. Those with fewer environments than ranks are named, as
     not ``done``, and left out: their ranks would have a fraction of an environment each.

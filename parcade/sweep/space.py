@@ -174,7 +174,7 @@ def _span(name: str, bounds: list[str], *, log: bool, whole: bool) -> Span:
         )
     if log and low <= 0:
         raise UsageError(f"space {name}=log:{low}..{high}: a logarithm needs LOW above 0; leave out log:")
-    return Span(name, low, high, log, whole)
+    return Span(name, low, high, log=log, whole=whole)
 
 
 def _value(name: str, word: str, types: tuple[Any, ...]) -> Value:

@@ -45,7 +45,11 @@ class Actor(Restartable):
         self.policy = make_policy(self.config).eval()
         if hasattr(hyper, "epsilon_base"):
             self.group.epsilon = epsilon_ladder(
-                index * size, size, hyper.num_envs, hyper.epsilon_base, hyper.epsilon_exponent
+                index * size,
+                size,
+                hyper.num_envs,
+                base=hyper.epsilon_base,
+                exponent=hyper.epsilon_exponent,
             )
         self.counter = PlayCounter([self.group], self.group.logs)
         self._unroll: SteppedUnroll | None = None

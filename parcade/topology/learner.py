@@ -214,7 +214,9 @@ class ServerLearner(Learner):
             config,
             index,
             count,
-            lambda timer: ParameterServerExchange(timer, num_shards, fetch, index, count),
+            lambda timer: ParameterServerExchange(
+                timer, num_shards=num_shards, fetch=fetch, index=index, count=count
+            ),
         )
         self.plays = plays
 
@@ -239,8 +241,8 @@ class ServerLearner(Learner):
                 self.config,
                 self.algorithm,
                 group,
-                index,
-                count,
+                index=index,
+                count=count,
                 replays_here=replays_on_a_host(self.config, count),
                 batch_size=self.config.hyper.batch_size,
             )

@@ -43,8 +43,14 @@ class Recording:
     @classmethod
     def of(cls, config: TrainConfig, episode: Episode, checkpoint_frames: int) -> Recording:
         """Return the recording of an episode as far as it was played."""
-        env = _env_of(config)
-        return cls(config.game, env, checkpoint_frames, episode.seed, list(episode.actions), episode.score)
+        return cls(
+            game=config.game,
+            env=_env_of(config),
+            checkpoint_frames=checkpoint_frames,
+            seed=episode.seed,
+            actions=list(episode.actions),
+            score=episode.score,
+        )
 
     @property
     def name(self) -> str:

@@ -160,9 +160,18 @@ class Stage:
         reward, ended = self._advance(action)
         pictures = self.screen.step(action) if self.screen else np.zeros((0, 1, 160), np.uint8)
         return Moment(
-            seen, action_values.numpy(), float(output.values[0, 0]), action, reward, episode.score,
-            len(episode.actions), self._lives, ended, pictures, heat,
-        )  # fmt: skip
+            observation=seen,
+            action_values=action_values.numpy(),
+            value=float(output.values[0, 0]),
+            action=action,
+            reward=reward,
+            score=episode.score,
+            step=len(episode.actions),
+            lives=self._lives,
+            ended=ended,
+            pictures=pictures,
+            saliency=heat,
+        )
 
     def _uniforms(self, greedy: bool) -> torch.Tensor | None:
         """Return the random numbers of a decision, which depend on seed and step only; None if greedy."""

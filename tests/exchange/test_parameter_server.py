@@ -202,7 +202,7 @@ def test_parameters_that_die_with_their_node_after_the_note_are_a_lost_server():
         raise PartLost("shard 0", "ObjectLostError")
 
     policy = Policy((4,), np.float32, 2, NetworkConfig(network="mlp", hidden=8), "actor_critic")
-    exchange = ParameterServerExchange(Timer(), 1, fetch, 0, 1)
+    exchange = ParameterServerExchange(Timer(), num_shards=1, fetch=fetch, index=0, count=1)
     exchange.attach(policy, lambda parameters: torch.optim.Adam(parameters), None)
     exchange.shards = [Shard()]
     with pytest.raises(ServerLost, match="ObjectLostError"):
