@@ -150,23 +150,25 @@ def _process_table(profile: Profile) -> Table:
 def _communication(profile: Profile) -> list[Block]:
     rank = profile.ranks[0]
     achieved, ceiling = profile.achieved_bytes_per_second, profile.ceiling_bytes_per_second
-    share = sum(r.allreduce_seconds for r in profile.ranks) / sum(r.window_seconds for r in profile.ranks)
+    seconds = sum(each.allreduce_seconds for each in profile.ranks)
+    calls = sum(each.allreduces for each in profile.ranks)
+    share = seconds / sum(each.window_seconds for each in profile.ranks)
     rows = [
         ["gradient buffer", f"{rank.gradient_bytes / 1e6:.3f} MB"],
         ["Allreduces of it in the window", f"{rank.allreduces}"],
-        ["bytes passed to Allreduce per rank", f"{rank.bytes_moved / 1e6:.1f} MB"],
+        ["bytes passed to Allreduce", f"{rank.bytes_moved / 1e6:.1f} MB"],
         ["collective calls per iteration, all kinds", f"{len(rank.segment_bytes)}"],
-        ["mean time of an Allreduce", f"{1e3 * rank.allreduce_seconds / max(rank.allreduces, 1):.2f} ms"],
-        ["share of wall clock", f"{rank.allreduce_seconds / rank.window_seconds:.1%}"],
+        ["mean time of an Allreduce", f"{1e3 * seconds / max(calls, 1):.2f} ms"],
+        ["share of wall clock", f"{share:.1%}"],
         ["bandwidth achieved", f"{achieved / 1e6:,.0f} MB/s" if achieved else "-"],
         ["bandwidth at start, same buffer, ranks idle", f"{ceiling / 1e6:,.0f} MB/s" if ceiling else "-"],
     ]
-    note = f"Gradient Allreduces take {share:.1%} of the wall clock of all ranks."
+    note = "Bytes and calls are those of every rank, times and bandwidths are means over the ranks."
     if achieved and ceiling:
         note += f" The bandwidth at start is {ceiling / achieved:.1f} times the bandwidth achieved" + (
             "." if profile.barrier else ": without barriers, the time includes waiting for the last rank."
         )
-    return [Table(["", "rank 0"], rows), Text(note)]
+    return [Table(["", "per rank"], rows), Text(note)]
 
 
 def _imbalance(profile: Profile) -> list[Block]:

@@ -130,8 +130,13 @@ def _sizes_text(sizes: dict[int, Point]) -> str:
 
 
 def _parameter(fit: CurveFit, name: str) -> str:
-    shown = f"{name} {fit.parameters[name]:.4g}"
-    return shown + (" [{:.3g}, {:.3g}]".format(*fit.ranges[name]) if name in fit.ranges else "")
+    ends = ", ".join(_rounded(end, digits=3) for end in fit.ranges.get(name, ()))
+    return f"{name} {_rounded(fit.parameters[name], digits=4)}" + (f" [{ends}]" if ends else "")
+
+
+def _rounded(value: float, *, digits: int) -> str:
+    """Return a number with this many significant digits, and with all those of its integer part."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
 
 
 def _range_note(fit: CurveFit) -> str:
@@ -161,7 +166,7 @@ def _fit_blocks(series: SeriesResult, fits: dict[str, CurveFit]) -> list[Block]:
             "fit, [range of the repeats]": lambda fit: f"{fit.name}: {FORMULAS[fit.name]}",
             "parameters": lambda fit: "; ".join(_parameter(fit, name) for name in fit.parameters),
             "mean error": lambda fit: f"{fit.error:.1%}",
-            "peak": lambda fit: f"{fit.peak:,.0f} cores" if fit.peak is not None else "none",
+            "peak": lambda fit: f"{fit.peak:,.0f} core(s)" if fit.peak is not None else "none",
         },
     )
     note = (

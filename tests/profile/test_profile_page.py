@@ -29,6 +29,12 @@ def test_the_report_gives_rates_bandwidth_and_its_own_price():
     assert "Nothing stands out" in text
 
 
+def test_times_and_bandwidth_of_allreduces_are_those_of_the_same_ranks():
+    text = to_text(profile_page(profile(rank(0), rank(1, allreduce_seconds=0.75)), pictures=False))
+    assert re.search(r"mean time of an Allreduce +5.00 ms", text)  # 200 of 0.3 MB in 1 s, of 20 s
+    assert re.search(r"share of wall clock +5.0%", text) and re.search(r"achieved +60 MB/s", text)
+
+
 def test_a_rank_is_allowed_no_more_cores_than_there_are_under_a_quota_of_cpu_time():
     found = profile(rank(0, affinity=[*range(8)], cores_at_once=2), cores=2, machine={"cores": 8})
     text = to_text(profile_page(found, pictures=False))

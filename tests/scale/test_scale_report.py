@@ -4,6 +4,7 @@ import dataclasses
 import json
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from points import point
 
@@ -16,7 +17,7 @@ from parcade.scale.allreduce_model import Link, Timing
 from parcade.scale.answers import Questions, answer, steps_to_score
 from parcade.scale.jobs import TrainJob
 from parcade.scale.measure import Point, Series
-from parcade.scale.scale_page import _simulated, predictions, scale_page
+from parcade.scale.scale_page import _parameter, _simulated, predictions, scale_page
 from parcade.scale.scale_plots import draw_series
 from parcade.scale.simulate import Simulated
 from parcade.scale.study_result import ScaleResult, SeriesResult, from_json, to_json
@@ -310,3 +311,10 @@ def test_simulated_sizes_are_drawn_over_their_cores(study):
     assert lines["perfect"] == [[2, 100], [8, 400]]
     (bars,) = axes.containers
     assert bars.lines[0].get_xydata().tolist() == [[2, 100], [4, 200], [8, 400]]
+
+
+def test_a_range_is_written_as_its_parameter_is():
+    line = fits.CurveFit("line", {"a": 5068.2, "b": -0.5}, np.array([[4880.0, -0.6], [5260.0, -0.4]]), 0.0)
+    assert (
+        _parameter(line, "a") == "a 5,068 [4,880, 5,260]" and _parameter(line, "b") == "b -0.5 [-0.6, -0.4]"
+    )
