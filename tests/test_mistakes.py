@@ -163,6 +163,12 @@ def test_a_refused_resume_changes_nothing(here, capsys):
     assert path.read_text() == before
 
 
+def test_a_resume_says_that_the_lock_cannot_be_written(here, capsys):
+    (here / "run" / "lock").unlink()
+    (here / "run" / "lock").mkdir()
+    refused(RESUME, capsys, "run/lock cannot be written (Is a directory); delete it if no process works in")
+
+
 def test_a_refused_resume_keeps_the_records_of_the_last_start(here, capsys):
     records = {path: path.read_bytes() for path in (here / "run" / "processes").iterdir()}
     assert records

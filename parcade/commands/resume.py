@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from parcade.cluster.signals import STOP_FILE
 from parcade.errors import UsageError
-from parcade.files.locks import training_in
+from parcade.files.locks import Held, training_in
 from parcade.files.outputs import why_not_writable
 from parcade.zoo import is_in_zoo
 
@@ -217,7 +217,7 @@ def _lock_patiently(run: Path, stack: contextlib.ExitStack) -> None:
         try:
             stack.enter_context(training_in(run))
             return
-        except UsageError:
+        except Held:
             if time.monotonic() > deadline:
                 raise
         if not is_waiting:

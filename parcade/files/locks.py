@@ -12,20 +12,30 @@ LOCK_FILE = "lock"
 """The lock of a run's directory. The process that starts a training holds it, for its ranks too."""
 
 
+class Held(UsageError):
+    """Another process holds the lock."""
+
+
 @contextlib.contextmanager
 def locked(path: Path, refusal: str) -> Iterator[None]:
     """Hold the lock of a file, which is created if necessary; it ends with the process at the latest.
 
-    Errors: UsageError with the text ``refusal`` if another process holds it; OSError if the file cannot be
-    written.
+    Errors: Held with the text ``refusal`` if another process holds it; UsageError if it cannot be written.
     """
     import fcntl
 
-    with open(path, "w") as file:
+    try:
+        file = open(path, "w")
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror}); delete it if no process works in its directory, "
+            "or use another directory"
+        ) from None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(refusal) from None
+            raise Held(refusal) from None
         except OSError:
             pass  # this file system has no locks
         try:
@@ -39,7 +49,8 @@ def locked(path: Path, refusal: str) -> Iterator[None]:
 def training_in(run: Path) -> Iterator[None]:
     """Hold the lock of a run's directory.
 
-    Errors: UsageError if another process of this host trains in it, or of any host that shares locks.
+    Errors: Held if another process of this host trains in it, or of any host that shares locks; UsageError if
+    the lock cannot be written.
     """
     refusal = f"{run} is in use by another training; let it save and stop with: touch {run}/stop"
     with locked(run / LOCK_FILE, refusal):
