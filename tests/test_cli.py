@@ -144,6 +144,17 @@ def test_a_run_of_one_process_in_a_job_step_is_no_rank(tmp_path, capsys, monkeyp
     assert "4 ranks were started, but engine local is one process" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "left", [{"OMPI_COMM_WORLD_RANK": "", "OMPI_COMM_WORLD_SIZE": ""}, {"TORCHELASTIC_RUN_ID": "none"}]
+)
+def test_launch_variables_without_a_rank_are_ignored(left, tmp_path, monkeypatch):
+    """Scripts export them empty, or a part of them, and programs inherit them."""
+    for name, value in left.items():
+        monkeypatch.setenv(name, value)
+    words = ["--total-frames", "200", "--num-envs", "4", "--unroll-length", "4", "--threads-per-rank", "1"]
+    assert main(["train", "tiny_catch", *words, "--run-dir", str(tmp_path / "run")]) == 0
+
+
 def test_an_unwritable_run_directory_is_refused(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["train", "tiny_catch", "--run-dir", str(tmp_path / "file" / "run")]) == 2

@@ -128,7 +128,7 @@ def run_ranks(job: Job) -> int:
         "PARCADE_RUN_DIR": str(job.run.resolve()),
         LAUNCHER_VARIABLE: own_identity(),
     }
-    if job.hosts or int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) > 1:
+    if job.hosts or int(os.environ.get("SLURM_JOB_NUM_NODES") or 1) > 1:
         # This policy would place all ranks on the first host.
         environment.pop("PRTE_MCA_rmaps_default_mapping_policy")
     mpiexec = mpi.find_mpiexec()

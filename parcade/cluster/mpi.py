@@ -44,7 +44,7 @@ def launched_by_mpi() -> bool:
 
 def world_size_told() -> int:
     """Return the number of ranks without initialising MPI, from the launcher's environment; 1 by default."""
-    told = [os.environ[name] for name in _SIZE_VARIABLES if name in os.environ]
+    told = [os.environ[name] for name in _SIZE_VARIABLES if os.environ.get(name, "").isdecimal()]
     if not told and os.environ.get("PMIX_NAMESPACE", "").startswith("slurm."):
         told = [os.environ.get("SLURM_STEP_NUM_TASKS", "1")]  # PMIx has no variable for the size
     return max(map(int, told), default=1)
@@ -126,7 +126,7 @@ def gather_bytes(own: np.ndarray) -> np.ndarray:
 
 def rank_variables() -> list[str]:
     """Return the names of the environment variables by which an MPI launcher tells this process its rank."""
-    return [name for name in _RANK_VARIABLES if name in os.environ]
+    return [name for name in _RANK_VARIABLES if os.environ.get(name, "").isdecimal()]
 
 
 def registered(

@@ -23,8 +23,9 @@ VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def launched_by_torchrun() -> bool:
-    """Return whether torchrun started this process."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
+    """Return whether torchrun started this process. Variables without a rank are left over from another."""
+    numbers = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+    return "TORCHELASTIC_RUN_ID" in os.environ and all(number.isdecimal() for number in numbers)
 
 
 def rank() -> int:
