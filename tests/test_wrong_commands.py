@@ -159,6 +159,10 @@ BAD = {
         "train tiny_catch --threads-per-rank 30000",
         "threads_per_rank=30,000 is more than 16 threads",
     ),
+    "ranks that no memory holds": (
+        "train tiny_catch --engine mpi --ranks 100000000 --num-envs 100000000",
+        "ranks=100,000,000: that many ranks need 9,765,625.0 GiB or more, but only",
+    ),
     "no time to train": ("train tiny_catch --time-limit 0", "time_limit=0 leaves no time"),
     "a doctor who watches for ever": ("doctor --seconds inf", "seconds=inf"),
     "a doctor for a time that is no number": ("doctor --seconds nan", "seconds=nan"),

@@ -24,13 +24,15 @@ from parcade.cluster.heartbeat import LAUNCHER_GRACE_SECONDS, Activity, Heartbea
 from parcade.cluster.torchrun import launched_by_torchrun
 from parcade.cluster.watchdog import START_SECONDS, Watch, beat_seconds
 from parcade.errors import UsageError, missing_extra
-from parcade.machine.facts import program_path
+from parcade.machine.facts import available_memory_bytes, program_path
 
 # Set by Open MPI, PMI (MPICH's hydra, srun --mpi=pmi2) and PMIx launchers (srun --mpi=pmix, prterun).
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 _SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 # Ranks that fail within this time of each other are assumed to fail for the same reason.
 AGREE_SECONDS = 5.0
+# Least memory that a rank has for itself: of Python with NumPy and MPI, and of a training, with torch.
+BARE_RANK_BYTES, TRAINING_RANK_BYTES = 16 << 20, 100 << 20
 # MPI tag of the messages that tell other ranks of a failure.
 FAILING_TAG = 4242
 # A launcher drops output that it has not yet read when a rank aborts.
@@ -75,6 +77,26 @@ def implementation(mpiexec: str) -> str:
     raise UsageError(
         f"{mpiexec} belongs to neither Open MPI nor MPICH; start the ranks with your own launcher instead"
     )
+
+
+def may_have_other_hosts() -> bool:
+    """Return whether a batch system may have given this job several hosts, which mpiexec learns from it."""
+    given = ("PBS_NODEFILE", "LSB_HOSTS", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE")
+    return int(os.environ.get("SLURM_JOB_NUM_NODES") or 1) > 1 or any(os.environ.get(name) for name in given)
+
+
+def check_ranks_fit(name: str, ranks: int, bytes_each: int) -> None:
+    """Reject more ranks than the free memory of this host holds: starting them makes it unusable.
+
+    ``bytes_each`` is a lower bound, so that no job that might fit is rejected. Errors: UsageError.
+    """
+    free_bytes = available_memory_bytes()
+    if ranks * bytes_each > free_bytes:
+        raise UsageError(
+            f"{name}={ranks:,}: that many ranks need {ranks * bytes_each / 2**30:,.1f} GiB or more, but only "
+            f"{free_bytes / 2**30:.1f} GiB of memory are free here; use {max(1, free_bytes // bytes_each):,} "
+            "or fewer"
+        )
 
 
 def rank_environment(threads_per_rank: int) -> dict[str, str]:

@@ -73,6 +73,8 @@ def _run(start: Start) -> int:
     ranks.refuse_lone_tasks()
     check_divisible(config, config.run.ranks)
     mpi.find_mpiexec()
+    if not config.run.hosts and not mpi.may_have_other_hosts():
+        mpi.check_ranks_fit("ranks", config.run.ranks, mpi.TRAINING_RANK_BYTES)
     hosts = checked_hosts(config.run)
     local_ranks = most_ranks_on_a_host(hosts, config.run.ranks) if hosts else config.run.ranks
     with exits_in_order(), _directory_of(config, resume) as run:

@@ -36,7 +36,7 @@ class ScaledJob(Protocol):
 
     ``title`` is its name in the report, ``num_envs`` the amount of work at the smallest size, ``unit`` the
     unit of ``num_envs``. ``overlaps`` says that a rank works in two threads at once, and ``groups`` into how
-    many groups of one size it divides its environments.
+    many groups of one size it divides its environments. ``bytes_of_a_rank`` is the least memory of a rank.
     """
 
     title: str
@@ -44,6 +44,7 @@ class ScaledJob(Protocol):
     unit: str
     overlaps: bool
     groups: int
+    bytes_of_a_rank: int
 
     def check(self, size: JobSize) -> None:
         """Reject a size whose work cannot be divided among its ranks. Errors: UsageError."""
@@ -56,6 +57,7 @@ class TrainJob:
     """``parcade train`` with these arguments."""
 
     unit = "environments"
+    bytes_of_a_rank = mpi.TRAINING_RANK_BYTES
 
     def __init__(self, arguments: list[str], config: TrainConfig) -> None:
         self.arguments, self.config = arguments, config
@@ -100,6 +102,7 @@ class ProgramJob:
     num_envs = 1
     overlaps = False
     groups = 1
+    bytes_of_a_rank = mpi.BARE_RANK_BYTES
 
     def __init__(self, words: list[str]) -> None:
         self.words = words

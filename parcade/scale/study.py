@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from parcade.cluster import mpi
 from parcade.ending import interrupts_on_end
 from parcade.errors import UsageError
 from parcade.machine.facts import commit, cores_at_once, machine
@@ -60,6 +61,8 @@ def all_series(plan: StudyPlan, job: ScaledJob) -> list[Series]:
 def check(plan: StudyPlan, job: ScaledJob) -> None:
     """Reject sizes that cannot run, before anything starts. Errors: UsageError."""
     cores = cores_at_once()
+    mpi.check_ranks_fit("ranks", max(plan.ranks), job.bytes_of_a_rank)
+    mpi.check_ranks_fit("synthetic", max(plan.synthetic, default=0), mpi.BARE_RANK_BYTES)
     if job.overlaps and (plan.simulated or plan.synthetic):
         raise UsageError(
             "--simulate and --synthetic need ranks that do one thing at a time, and with --overlap they "

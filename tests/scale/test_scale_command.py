@@ -104,6 +104,18 @@ BAD = {
         "does not grow with its ranks; use --scaling strong",
     ),
     "environments of a program": (["--envs", "4", "--", "sh"], "--envs needs a training of parcade"),
+    "ranks that no memory holds": (
+        ["tiny_catch", "--ranks", "1,100000000", "--scaling", "weak"],
+        "ranks=100,000,000: that many ranks need 9,765,625.0 GiB or more, but only",
+    ),
+    "ranks of a program that no memory holds": (
+        ["--ranks", "100000000", "--", "sh"],
+        "ranks=100,000,000: that many ranks need",
+    ),
+    "synthetic ranks that no memory holds": (
+        ["tiny_catch", "--ranks", "1", "--scaling", "weak", "--synthetic", "4,100000000"],
+        "synthetic=100,000,000: that many ranks need",
+    ),
     "one size with a core for every rank": (
         ["tiny_catch", "--ranks", "1", "--simulate", "4"],
         "under strong scaling need two sizes with a core for every thread",
