@@ -63,7 +63,7 @@ class Dashboard:
                 self._run(request), request.query_params.get("process", "")
             ),
             "doctor": lambda request: inside.examine(self._run(request)),
-            "stop": lambda request: inside.request_stop(self._run(request)),
+            "stop": self._stop,
         }
         return [
             *(Route(f"/api/{name}", answer(function), methods=["GET"]) for name, function in read.items()),
@@ -75,6 +75,10 @@ class Dashboard:
 
     def _run(self, request: Request) -> Path:
         return self.runs.path(request.query_params.get("run", ""))
+
+    def _stop(self, request: Request) -> None:
+        run = self._run(request)
+        inside.request_stop(run, *self.runs.status(request.query_params["run"]))
 
     def _metrics(self, request: Request) -> dict[str, Any]:
         names = self.curves.metrics(_names(request, "run"))

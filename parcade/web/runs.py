@@ -99,6 +99,11 @@ class Runs:
                 del self._known[gone]
         return sorted(summaries, key=lambda summary: (-summary["started"], summary["id"]))
 
+    def status(self, name: str) -> tuple[str, str]:
+        """Return the status of a listed run and one line that says why, read at this moment."""
+        summary = self._summary(name)
+        return summary["status"], summary["reason"]
+
     def _newest(self, names: list[str]) -> list[str]:
         """Return the ``MOST_RUNS`` runs whose reports or settings were written last."""
 

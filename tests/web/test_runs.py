@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -331,8 +332,21 @@ def test_every_evaluation_of_a_run_is_shown_the_users_own_first(client, root):
 
 
 def test_a_stop_request_is_the_runs_own_stop_file(client, root):
+    (root / "pong-s0" / "processes").mkdir()
+    write_record(root / "pong-s0", own_record("rank", 0))
     assert client.post("/api/stop?run=pong-s0").status_code == 200
     assert (root / "pong-s0" / "stop").exists()
+
+
+def test_a_run_that_has_ended_is_not_asked_to_stop(client, root):
+    def answer():
+        answer = client.post("/api/stop?run=pong-s0")
+        assert answer.status_code == 422 and not (root / "pong-s0" / "stop").exists()
+        return answer.json()["error"]
+
+    assert answer() == "pong-s0 cannot be stopped: it has finished (played all its frames)"
+    write_process(root / "pong-s0", host=socket.gethostname(), pid=2**30)
+    assert "pong-s0 cannot be stopped: it has crashed (rank 0 (pid 1073741824 on host" in answer()
 
 
 def test_stacks_and_doctor_of_a_run_that_was_never_started_are_one_line(client):
