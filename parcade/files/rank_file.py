@@ -15,8 +15,11 @@ from parcade.files.run_directory import BadCheckpoint, flush_to_disk, sha256_of
 
 
 def write_rank_file(directory: Path, rank: int, tensors: dict[str, Any]) -> bytes:
-    """Write one rank's tensors into an unfinished checkpoint; return the file's SHA-256."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Write one rank's tensors into an unfinished checkpoint; return the file's SHA-256. Errors: OSError.
+
+    The directory of the run is not made again if it was deleted: without its settings, nothing resumes.
+    """
+    directory.mkdir(exist_ok=True)
     path = directory / f"rank-{rank}.safetensors"
     stored, addresses = {}, set()
     for name, value in tensors.items():

@@ -217,6 +217,13 @@ def test_a_run_without_a_usable_checkpoint_says_why(run):
         rd.newest_checkpoint(run)
 
 
+def test_a_checkpoint_does_not_make_a_deleted_run_directory_again(tmp_path):
+    making = tmp_path / "run" / "checkpoints" / "00000000000100.making"
+    with pytest.raises(FileNotFoundError):
+        write_rank_file(making, 0, {"a": np.zeros(3)})
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_checkpoint_still_being_made_is_not_seen(run):
     making = rd.checkpoint_directory(run, 400).with_name("00000000000400.making")
     write_rank_file(making, 0, {"x": torch.zeros(1)})
