@@ -10,6 +10,7 @@ import contextlib
 import errno
 import importlib
 import importlib.util
+import os
 import socket
 import sys
 import time
@@ -211,6 +212,16 @@ def _of_this_rank(error: UsageError) -> str:
     return f"parcade: rank {ranks.rank()} on {socket.gethostname()}: {error}"
 
 
+def _refuse_deleted_directory() -> None:
+    """Errors: UsageError in a working directory that is gone: there, libraries of torch end the process."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(
+            f"the working directory is gone ({error.strerror}); change to one that exists, e.g. with cd ~"
+        ) from None
+
+
 def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
@@ -222,6 +233,7 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if arguments[0] not in COMMANDS:
         raise unknown_name("command", arguments[0], COMMANDS)
+    _refuse_deleted_directory()
     command = COMMANDS[arguments[0]]
     if command.imports_torch:
         import_torch()

@@ -144,6 +144,18 @@ def test_a_run_of_one_process_in_a_job_step_is_no_rank(tmp_path, capsys, monkeyp
     assert "4 ranks were started, but engine local is one process" in capsys.readouterr().err
 
 
+def test_a_working_directory_that_was_deleted_is_named(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["train", "tiny_catch"]) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        "parcade: the working directory is gone (No such file or directory); change to one that exists, "
+        "e.g. with cd ~\n"
+    )
+
+
 @pytest.mark.parametrize(
     "left", [{"OMPI_COMM_WORLD_RANK": "", "OMPI_COMM_WORLD_SIZE": ""}, {"TORCHELASTIC_RUN_ID": "none"}]
 )

@@ -83,7 +83,10 @@ def report_folder(out: str, kind: str) -> Path:
     Errors: UsageError if it is not writable.
     """
     folder = Path(out) if out else Path(kind) / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    try:
+        nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    except OSError as error:  # e.g. a name that is too long
+        raise UsageError(f"out={folder} cannot be written ({error.strerror}); use another --out") from None
     if not nearest.is_dir():
         raise UsageError(f"out={folder} cannot be created: {nearest} is a file; use another --out")
     if reason := why_not_writable(nearest):

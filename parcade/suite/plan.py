@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import re
+import reprlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_type_hints
@@ -20,6 +21,8 @@ from parcade.training_flags import parse_training
 T = TypeVar("T")
 _BUDGET = re.compile(r"^(\d+(?:\.\d+)?)([kM]?)-(steps|frames)$")
 MOST_SEEDS = 1000
+# Of a seed, or of their number: longer ones exceed 64 bits, and very long ones Python's own limit.
+MOST_DIGITS = 20
 _DURATION = re.compile(r"^\d+(?:\.\d+)?[smh]$")
 _FACTOR = {"": 1, "k": 1_000, "M": 1_000_000}
 
@@ -108,9 +111,9 @@ def set_by_budget(budget: str) -> tuple[str, ...]:
 def seeds_of(text: str) -> tuple[int, ...]:
     """Return the seeds of ``3`` (the seeds 0, 1, 2) or of a list such as ``5,6,7``. Errors: UsageError."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
+    if not all(part.isdecimal() and len(part) <= MOST_DIGITS for part in parts):
         raise UsageError(
-            f"seeds {text!r} are not seeds; use a number of seeds, e.g. 3, or a list, e.g. 5,6,7"
+            f"seeds {reprlib.repr(text)} are not seeds; use a number of seeds, e.g. 3, or a list, e.g. 5,6,7"
         )
     if len(parts) == 1 and int(parts[0]) > MOST_SEEDS:
         raise UsageError(f"{int(parts[0]):,} seeds are more than {MOST_SEEDS:,}; name seeds as a list: 5,6,7")

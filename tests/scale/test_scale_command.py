@@ -104,6 +104,10 @@ BAD = {
         "does not grow with its ranks; use --scaling strong",
     ),
     "environments of a program": (["--envs", "4", "--", "sh"], "--envs needs a training of parcade"),
+    "a report under a name that is too long": (
+        ["tiny_catch", "--out", "x" * 300],
+        "cannot be written (File name too long); use another --out",
+    ),
     "ranks that no memory holds": (
         ["tiny_catch", "--ranks", "1,100000000", "--scaling", "weak"],
         "ranks=100,000,000: that many ranks need 9,765,625.0 GiB or more, but only",

@@ -229,6 +229,7 @@ def test_a_cell_that_fails_is_reported_and_does_not_stop_the_others(tmp_path, ca
         (["suite", "pong", "--seeds", "5,99999999999999999999"], "seed"),
         (["suite", "pong", "--", "--frame-skip", "0"], "frame_skip=0 is"),
         (["suite", "pong", "--seeds", "²"], "seeds '²' are not seeds"),
+        (["suite", "pong", "--seeds", "1" * 5000], "seeds '111111111111...1111111111111' are not seeds"),
         (["suite", "pong", "--", "--frame-skip", "x"], "--frame-skip"),
         (["suite", "pong", "--", "--frame-skip"], "--frame-skip"),
         (["suite", "tiny_catch", "--against", "/nowhere.csv"], "cannot be read"),
