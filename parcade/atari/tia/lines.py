@@ -138,12 +138,14 @@ def _show(r, screen, spans, line, x0, x1, live, draw, objects, masks, comb, abov
     Return the objects, masks and the line above thereafter.
     """
     blanked = r[T_VBLANK] & 2 != 0
+    has_changed = objects.changed != 0 and not blanked
     if x0 == 0 and not blanked:
         objects = line_begun(r, live, objects)
     dirty, pairs = objects.dirty, objects.pairs
     draws, records = draw and not _records(spans), draw and _records(spans)
     if dirty & DIRTY_ALL and (pairs != 0 or (draws and not blanked)):
         masks, dirty = with_masks(r, masks, dirty, ALL_PAIRS if draws else pairs)
+        above = Above(above.same and not draws, above.comb)
     if dirty & DIRTY_COLOUR:
         above = Above(False, above.comb)
         dirty &= ~DIRTY_COLOUR
@@ -154,6 +156,7 @@ def _show(r, screen, spans, line, x0, x1, live, draw, objects, masks, comb, abov
     if draws:
         above = _draw(r, screen, line, x0, x1, masks, comb, above)
     if records:
+        above = Above(above.same and not has_changed, above.comb)
         above = _record(r, screen, spans, line, x0, x1, comb, above)
     return after_span(objects, dirty, pairs), masks, above
 
@@ -161,8 +164,8 @@ def _show(r, screen, spans, line, x0, x1, live, draw, objects, masks, comb, abov
 @inlined
 def _goes_on(spans, objects, comb, above):
     """Return whether the lines that follow look like the last span, if nothing happens."""
-    blanks = comb.on or above.comb
-    return _records(spans) and above.same and not blanks and objects.dirty & DIRTY_COLOUR == 0
+    alike = above.same and not (comb.on or above.comb)
+    return _records(spans) and alike and objects.changed == 0 and objects.dirty & DIRTY_COLOUR == 0
 
 
 @inlined
@@ -173,8 +176,8 @@ def _next_line(r, screen, spans, live, draw, beam, target, objects, comb, above)
     if changes != 0:
         objects = with_changes(r, live, objects, changes | PLACED)
     elif (
-        objects.pairs == 0 and target - clock > LINE_CLOCKS
-        and (not draw or _goes_on(spans, objects, comb, above))
+        objects.pairs == 0 and (not draw or _goes_on(spans, objects, comb, above))
+        and target - clock > LINE_CLOCKS
     ):  # fmt: skip
         lines = (target - clock - 1) // LINE_CLOCKS
         line += lines

@@ -89,8 +89,6 @@ def line_checked(o):
 def with_changes(r, live, o, changes):
     """Return the objects `o` after a change with these effects (`writes.py`)."""
     dirty = o.dirty | changes & (DIRTY_ALL | DIRTY_COLOUR)
-    if changes & DIRTY_ALL:
-        dirty |= DIRTY_COLOUR
     if changes & UNCHECKED:
         changes |= DIRTY_ALL
     moved = changes & DIRTY_ALL

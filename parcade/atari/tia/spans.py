@@ -124,9 +124,10 @@ def _field(r):
     )  # fmt: skip
 
 
-@inlined
+@kernel
 def record(r, screen, spans, line, x0, x1, comb):
     """Append pixels x0 .. x1-1 of a line to the list. A full list is painted first."""
+    stand_alone()
     count = np.int64(screen[np.uint64(spans)])
     if SPAN_WORDS * (count + 1) >= len(screen) - spans:
         paint(screen, spans)
