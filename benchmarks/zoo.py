@@ -133,7 +133,7 @@ def without_list(scores: dict[str, Any]) -> dict[str, Any]:
 
 def write_agent(run: Path, target: Path) -> tuple[TrainConfig, int]:
     """Write a run's configuration and policy to a folder. Returns the configuration and the frames."""
-    target.mkdir(parents=True)
+    (target / "checkpoints").mkdir(parents=True)
     config = load_config(run)
     # float32 gives every user the same agent, whatever formats their CPU supports.
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir="", precision="float32"))
