@@ -1,4 +1,4 @@
-"""Count the spans that consoles record in a step, with the GPU's kernels on the CPU: random play, 84x84 images.
+"""Count the spans that consoles record in a step, with the GPU's kernels on the CPU: random play, 84x84.
 
     python benchmarks/spans.py [--games pong breakout ...] [--steps 40]
 
