@@ -36,7 +36,8 @@ from ..state import LINE_WORDS, MEMORY_BYTES
 from ..tia.spans import SPAN_WORDS
 from .rows import LASTING_WORDS
 
-# Spans that a console may record before it paints them itself. Games record up to 1,464 a step (docs/gpu-internals.md).
+# Spans that a console may record before it paints them itself. Games record up to 1,464 a step
+# (docs/gpu-internals.md).
 MOST_SPANS = 1500
 LIST_WORDS = 1 + SPAN_WORDS * MOST_SPANS
 
