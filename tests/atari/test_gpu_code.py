@@ -37,8 +37,8 @@ BOUNDS = {
     "choose_thread": (64, 160, 400, 1000, 250),
     "paint_block": (64, 160, 240, 2400, 1000),
     "recall_block": (64, 0, 0, 2400, 800),
-    "observe_block": (64, 120, 400, 3600, 1500),
-    "begin_block": (64, 80, 160, 2700, 1000),
+    "observe_block": (64, 120, 400, 4700, 1700),  # a loop for each number of weights, and one for each level
+    "begin_block": (64, 80, 160, 3700, 1300),
     "record_thread": (48, 64, 0, 800, 240),
     "show_thread": (48, 64, 0, 800, 120),
     "gather_block": (64, 0, 0, 2400, 800),

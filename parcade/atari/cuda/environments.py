@@ -1,4 +1,4 @@
-"""Thread bodies of environments on a GPU: one thread runs a console, one block makes its observation.
+"""Thread bodies of environments on a GPU: one thread runs a console. `observations.py` has the others.
 
 | body             | one per console | does                                                                  |
 |------------------|-----------------|-----------------------------------------------------------------------|
@@ -8,8 +8,6 @@
 | `choose_thread`  | thread          | chooses a cached start for the next episode, if the last one is over  |
 | `recall_block`   | block           | copies the console and the observation of the chosen start            |
 | `paint_block`    | warp            | paints the recorded spans into both frame buffers                     |
-| `observe_block`  | block           | levels, resize and frame stack, or RAM; the final stack of an episode |
-| `begin_block`    | block           | if an episode has started: a stack that holds only its first frame    |
 
 `engine_cpu.py` does the same on CPU cores with the same emulator functions. Only frames are stored
 differently: the two frames that an observation pools stay in the console's two frame buffers instead of being
@@ -25,7 +23,7 @@ import numpy as np
 from .. import console, engine_cpu, mt19937
 from ..compiling.jit import inlined, kernel, stand_alone
 from ..primitives.warp import WARP_LANES, block_sync
-from ..settings import CLIP, EPISODIC_LIFE, FIRE, FRAME_LIMIT, FRAME_SKIP, LIFE_LOSS, MAX_POOL, NOOP_MAX
+from ..settings import CLIP, EPISODIC_LIFE, FIRE, FRAME_LIMIT, FRAME_SKIP, LIFE_LOSS, NOOP_MAX
 from ..state import (
     EPISODE_FRAME_NUMBER,
     FRAME_NUMBER,
@@ -44,7 +42,6 @@ from ..tia import chip as tia
 from ..tia import spans
 from ..tia.spans import LOOK_WORDS
 from .layout import BLACK, FRAMES, KEPT, LIFE_LOST, OTHER, REWARD, THIRD
-from .pictures import brighter, levels_of_word, observed_pixel
 from .rows import LASTING_WORDS, load, power_on, store
 
 # --- one thread per console -------------------------------------------------------------------------------
@@ -224,113 +221,3 @@ def recall_block(e, t, threads, consoles, seen, starts, starts_seen, outcome):
         _copy(t, threads, starts_seen.observations[k, i], seen.observations[e, i])
     if t == 0:
         seen.second[e] = BLACK
-
-
-@inlined
-def _pool(e, t, threads, c, levels, picture, how, consoles, seen, outcome):
-    """Write the pooled levels of channel `c` to `levels`; return whether the step shows a new image."""
-    words = np.uint32(seen.kept.shape[1])
-    picture_now = np.uint32(consoles.registers[PICTURE, e])
-    newest, other = words * picture_now, words * np.uint32(1 - picture_now)
-    pools = how.settings[MAX_POOL] != 0
-    over = outcome.over[e]
-    where = np.int64(outcome.counts[e, THIRD] if over else seen.second[e])
-    if over and (not pools or where == BLACK):
-        return False
-    table, screen, kept, before = picture.levels[c], consoles.screens[e], seen.kept[e], seen.levels[e, c]
-    for word in range(np.uint32(t), words, np.uint32(threads)):
-        # As in ale-py, an episode that ends shows the previous image, pooled with the next frame, if any.
-        shown = screen[newest + word]
-        first = before[word] if over else levels_of_word(shown, table)
-        if pools and where != BLACK:
-            second = kept[word] if where == KEPT else screen[other + word]
-            if over or second != shown:
-                first = brighter(first, levels_of_word(second, table))
-        levels[word] = first
-        before[word] = first
-    return True
-
-
-@inlined
-def _push(stack, final, place, value, over):
-    """Push a byte onto a frame stack; copy the stack to `final` if the episode has ended."""
-    newest = np.uint32(stack.shape[0] - 1)
-    if newest == 3:  # all loads first, so that they do not wait for the stores
-        second, third, fourth = stack[np.uint32(1), place], stack[np.uint32(2), place], stack[newest, place]
-        stack[np.uint32(0), place] = second
-        stack[np.uint32(1), place] = third
-        stack[np.uint32(2), place] = fourth
-    else:
-        for k in range(newest):
-            stack[np.uint32(k), place] = stack[np.uint32(k) + np.uint32(1), place]
-    stack[newest, place] = value
-    if over:
-        for k in range(newest + np.uint32(1)):
-            final[np.uint32(k), place] = stack[np.uint32(k), place]
-
-
-@inlined
-def observe_block(e, t, threads, levels, picture, how, consoles, seen, outcome):
-    """Push an observation onto the stack of console `e`: an image, or the RAM if there are no channels."""
-    channels = np.uint32(len(picture.levels))
-    stack, final, over = seen.observations[e], seen.final_observations[e], outcome.over[e]
-    pixels, stride = np.uint32(stack.shape[1]), np.uint32(threads)
-    if channels == 0:
-        for place in range(np.uint32(t), pixels, stride):
-            _push(stack, final, place, consoles.memory[e, place], over)
-        return
-    newest = np.uint32(stack.shape[0] - 1)
-    width = np.uint32(len(picture.column_start))
-    lines, columns = np.int64(picture.whole[0]), np.int64(picture.whole[1])
-    for c in range(channels):
-        is_new = _pool(e, t, threads, c, levels, picture, how, consoles, seen, outcome)
-        block_sync()
-        bytes_of_levels = levels.view(np.uint8)
-        row, x = np.uint32(t) // width, np.uint32(t) % width
-        for place in range(np.uint32(t) * channels + np.uint32(c), pixels, stride * channels):
-            if is_new:
-                value = observed_pixel(bytes_of_levels, row, x, picture, lines, columns)
-            else:
-                value = stack[newest, place]
-            _push(stack, final, place, value, over)
-            x += stride
-            while x >= width:
-                x -= width
-                row += np.uint32(1)
-        block_sync()
-
-
-@inlined
-def _begin(e, place, value, seen):
-    """Write the first byte at a position of a stack; older frames are black."""
-    newest = seen.observations.shape[1] - 1
-    for k in range(newest):
-        seen.observations[e, k, place] = np.uint8(0)
-    seen.observations[e, newest, place] = value
-
-
-@inlined
-def begin_block(e, t, threads, levels, picture, consoles, seen, outcome):
-    """Write the first stack of an episode that has just started on console `e`."""
-    if not outcome.over[e]:
-        return
-    channels, words = np.uint32(len(picture.levels)), np.uint32(seen.kept.shape[1])
-    pixels, stride = np.uint32(seen.observations.shape[2]), np.uint32(threads)
-    if channels == 0:
-        for place in range(np.uint32(t), pixels, stride):
-            _begin(e, place, consoles.memory[e, place], seen)
-        return
-    newest = words * np.uint32(consoles.registers[PICTURE, e])
-    width = np.uint32(len(picture.column_start))
-    lines, columns = np.int64(picture.whole[0]), np.int64(picture.whole[1])
-    for c in range(channels):
-        for word in range(np.uint32(t), words, stride):
-            levels[word] = levels_of_word(consoles.screens[e, newest + word], picture.levels[c])
-            seen.levels[e, c, word] = levels[word]
-        block_sync()
-        for pixel in range(np.uint32(t), pixels // channels, stride):
-            value = observed_pixel(
-                levels.view(np.uint8), pixel // width, pixel % width, picture, lines, columns
-            )
-            _begin(e, pixel * channels + np.uint32(c), value, seen)
-        block_sync()

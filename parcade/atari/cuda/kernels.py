@@ -33,11 +33,12 @@ from .assembler import assembled_once
 from .driver import import_cuda
 
 TALLEST_PICTURE = 250  # lines
-# Per-thread memory: a console's row and its RAM. Per-block memory: the levels of one channel of an image, or
-# what a warp paints of one span per lane.
+# Per-thread memory: a console's row and its RAM. Per-block memory: the levels of one channel of an image, and
+# of the palette; or what a warp paints of one span per lane.
 SCRATCH = {"s": (ROW_WORDS, np.int32), "ram": (MEMORY_BYTES, np.uint8)}
 SHARED = {
-    "levels": (TALLEST_PICTURE * LINE_WORDS, np.uint64),
+    "levels": (TALLEST_PICTURE * LINE_WORDS + 1, np.uint64),  # one more: `pictures.write_column` reads on
+    "table": (256, np.uint8),
     "looks": (WARP_LANES * LOOK_WORDS, np.uint64),
 }
 UNUSED_SECONDS = 86_400.0  # kernels of other source versions are deleted when unused for this long

@@ -100,7 +100,10 @@ class Outcome(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """Weights of pixels; `levels` uint8 [channels, 256] (`preprocess.level_tables`)."""
+    """Weights of pixels (`preprocess.Resize`); `row_weight` is flat [height * taps].
+
+    `levels` uint8 [channels, 256]: see `preprocess.level_tables`.
+    """
 
     levels: Any
     column_start: Any
@@ -175,10 +178,10 @@ def outcome_shapes(n: int) -> Shapes:
 
 def picture_shapes() -> Shapes:
     """Types of `Picture`; lengths are placeholders, because they depend on the image sizes."""
-    words, weights = ((1,), np.int32), ((1, 1), np.float32)
+    words = ((1,), np.int32)
     return {
-        "levels": ((1, 256), np.uint8), "column_start": words, "column_weight": weights,
-        "row_start": words, "row_count": words, "row_weight": weights, "whole": words,
+        "levels": ((1, 256), np.uint8), "column_start": words, "column_weight": ((1, 1), np.float32),
+        "row_start": words, "row_count": words, "row_weight": ((1,), np.float32), "whole": words,
     }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numba
 
 from ..compiling.one_process import only_process
-from . import arcade_kernels, environments, layout
+from . import arcade_kernels, environments, layout, observations
 from .assembler import assemble
 from .driver import import_cuda
 from .kernels import compiling, kernel_folder, kernel_function, make_kernel
@@ -60,8 +60,8 @@ def signatures() -> dict[Callable, tuple]:
         environments.choose_thread: (n, consoles, consoles, outcome),
         environments.recall_block: (n, consoles, seen, consoles, seen, outcome),
         environments.paint_block: (n, consoles),
-        environments.observe_block: (n, picture, how, consoles, seen, outcome),
-        environments.begin_block: (n, picture, consoles, seen, outcome),
+        observations.observe_block: (n, picture, how, consoles, seen, outcome),
+        observations.begin_block: (n, picture, consoles, seen, outcome),
         arcade_kernels.act_thread: (n, game, consoles, numbers, words),
         arcade_kernels.reset_thread: (n, game, consoles, flags),
         arcade_kernels.record_thread: (n, n, consoles, words, _array(numba.uint8, 3), _array(numba.int32, 3)),

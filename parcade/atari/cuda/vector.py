@@ -28,7 +28,7 @@ from ..state import (
 )
 from ..state_check import check_playing, check_rom
 from ..vector import VectorConsoles
-from . import engine, environments, layout
+from . import engine, environments, layout, observations
 from .games import game_on, threads_for
 from .transfer import captured_of, lasting_words, levels_of, places_of, rows_from_device, rows_to_device
 
@@ -73,13 +73,15 @@ class DeviceConsoles:
         self.machine = machine = engine_cpu.build_machine(game, how.repeat_action_probability)
         self.threads = threads_for(threads, machine)
         self.start_states = how.start_states
-        self._tables, *resize = how.resize_tables(machine.height, pal=machine.pal)
+        self._tables, *weights = how.resize_tables(machine.height, pal=machine.pal)
         self.size = size_of(how, machine.height)
         self.action_set = how.action_set(machine.row)
         put = self.threads.put
         self._game = game_on(self.threads, machine)
         self._how = layout.How(put(how.words(self.action_set).astype(np.int32)), put(self.action_set))
-        self._picture = layout.Picture(put(self._tables), *(put(table) for table in resize))
+        resize = preprocess.Resize(*weights)
+        flat = resize._replace(row_weight=resize.row_weight.ravel())
+        self._picture = layout.Picture(put(self._tables), *map(put, flat))
         powered = lasting_words(machine.powered["state"])
         self._switches = how.switches(machine.row)
         powered[[MODE, DIFFICULTY], 0] = self._switches
@@ -135,7 +137,7 @@ class DeviceConsoles:
                 environments.restart_thread, n, self._game, self._how, self.consoles, self.seen, self.outcome
             )
             self._paint()
-            launch_blocks(environments.begin_block, n, self._picture, self.consoles, self.seen, self.outcome)
+            launch_blocks(observations.begin_block, n, self._picture, self.consoles, self.seen, self.outcome)
             return
         if self._starts is None:
             self._starts = self._played_starts()
@@ -193,7 +195,7 @@ class DeviceConsoles:
         played = (self._how, self.consoles, self.seen, outcome)
         self.threads.launch(environments.step_thread, self.num_envs, self._game, *played)
         self._paint()
-        self.threads.launch_blocks(environments.observe_block, self.num_envs, self._picture, *played)
+        self.threads.launch_blocks(observations.observe_block, self.num_envs, self._picture, *played)
         self._begin_episodes()
         return DeviceStep(
             self._shaped(self.seen.observations), outcome.rewards, outcome.terminated, outcome.truncated,
