@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 
 MOST_NAMES = 20  # an error lists up to this many names in full
+# What to do about a file that cannot be written, by the number of the error.
+_REMEDIES = {
+    errno.ENOENT: "restore its directory",
+    errno.ENOTDIR: "restore its directory",
+    errno.EACCES: "make it writable",
+    errno.EPERM: "make it writable",
+    errno.EROFS: "make it writable",
+}
 
 
 class UsageError(ValueError):
@@ -21,6 +30,11 @@ class UsageError(ValueError):
 def in_short(value: object) -> str:
     """Return a value for a message of one line, such as the first numbers of a long array."""
     return textwrap.shorten(str(value), 80, placeholder=" ...")
+
+
+def remedy(error: OSError) -> str:
+    """Return what to do about a file that cannot be written, e.g. "free some space"."""
+    return _REMEDIES.get(error.errno or 0, "free some space")
 
 
 @contextlib.contextmanager

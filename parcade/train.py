@@ -26,7 +26,7 @@ from parcade.config import TrainConfig, check_device, check_divisible, check_pro
 from parcade.doctor.start import warn_at_start
 from parcade.envs.games import file_word, score_milestones
 from parcade.envs.native import read_start_file
-from parcade.errors import UsageError
+from parcade.errors import UsageError, remedy
 from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
 from parcade.files import run_directory
@@ -231,7 +231,7 @@ def _write_start(config: TrainConfig, run: Path, recording: Recording | None) ->
     except OSError as error:
         raise UsageError(
             f"run directory {run} cannot be written ({error.strerror or error}); "
-            "free some space, or use another --run-dir"
+            f"{remedy(error)}, or use another --run-dir"
         ) from None
 
 

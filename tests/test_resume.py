@@ -1,6 +1,8 @@
 """An interrupted and resumed run ends bit-identical to an uninterrupted one."""
 
+import errno
 import json
+import os
 
 import pytest
 import safetensors.torch
@@ -309,6 +311,17 @@ def test_a_run_whose_end_cannot_be_saved_says_so_and_is_not_finished(tmp_path, m
     assert f"start it again with another --run-dir than {tmp_path / 'run'}" in str(raised.value)
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
     assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_the_end_of_a_run_whose_directory_was_deleted_is_not_blamed_on_the_disk(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    config = config_for("ppo", tmp_path / "run", FRAMES)
+    with pytest.raises(UsageError, match="could not be saved .*No such file.*; start it again") as raised:
+        run_training(config, start_run(config))
+    assert "free some space" not in str(raised.value)
 
 
 @pytest.mark.parametrize("engine", ["local", "serial"])

@@ -12,7 +12,7 @@ import numpy as np
 from parcade.algorithms.table import algorithm_row
 from parcade.cluster.signals import StopRequest
 from parcade.config import TrainConfig
-from parcade.errors import UsageError
+from parcade.errors import UsageError, remedy
 from parcade.exchange.base import Exchange
 from parcade.report.metric_names import names_for
 from parcade.report.progress import Progress
@@ -84,7 +84,7 @@ def open_reporter(
                 failure = error
             except OSError as error:
                 failure = UsageError(
-                    f"the reports of {run} cannot be written ({error.strerror or error}); free some space"
+                    f"the reports of {run} cannot be written ({error.strerror or error}); {remedy(error)}"
                 )
         _fail_alike(failure, exchange)
         stop = stack.enter_context(StopRequest(run, STOPPING if exchange.rank == 0 else ""))

@@ -14,7 +14,7 @@ from parcade.config.topology import ON_RAY, TopologyConfig
 from parcade.config.train import TrainConfig
 from parcade.envs.games import is_atari, module_of
 from parcade.envs.settings import RENAMED, EnvSettings, of_any_game
-from parcade.errors import UsageError
+from parcade.errors import UsageError, remedy
 from parcade.files.run_directory import read_json, write_json
 from parcade.model.networks import NetworkConfig
 
@@ -47,7 +47,7 @@ def save_changes(run: Path, config: TrainConfig) -> None:
             write_json(run / "config.json", changed)
         except OSError as error:
             raise UsageError(
-                f"{run / 'config.json'} cannot be written ({error.strerror or error}); free some space"
+                f"{run / 'config.json'} cannot be written ({error.strerror or error}); {remedy(error)}"
             ) from None
 
 

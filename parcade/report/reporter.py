@@ -7,6 +7,8 @@ that no rank leaves the loop while another waits for it. Iterations in which epi
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
@@ -234,9 +236,9 @@ class Reporter:
                 if there
                 else f"start it again with another --run-dir than {self.run}"
             )
-            raise UsageError(
-                f"the end of this run could not be saved ({failure}); free some space, then {again}"
-            )
+            is_deleted = os.strerror(errno.ENOENT) in failure  # the run's directory
+            room = "" if is_deleted else "free some space, then "
+            raise UsageError(f"the end of this run could not be saved ({failure}); {room}{again}")
         self.say(f"warning: no checkpoint could be written ({failure}); training continues")
         if self.finished:
             self._has_failed_to_end, self.finished = True, None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from parcade.config import TrainConfig
-from parcade.errors import UsageError
+from parcade.errors import UsageError, remedy
 from parcade.files import run_directory
 from parcade.machine.facts import commit, machine
 from parcade.report.progress import Progress
@@ -48,6 +48,6 @@ def write_result(
     except OSError as error:
         raise UsageError(
             f"{run / 'result.json'} cannot be written ({error.strerror or error}), but the agent is saved; "
-            f"free some space, then write it with: parcade train --resume {run}"
+            f"{remedy(error)}, then write it with: parcade train --resume {run}"
         ) from None
     return result

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from parcade.envs.games import is_atari
-from parcade.errors import UsageError
+from parcade.errors import UsageError, remedy
 from parcade.files.reading import fits
 from parcade.files.run_directory import read_json, write_json
 from parcade.suite.protocols import Protocol, protocol_of
@@ -149,7 +149,7 @@ def write_plan(path: Path, data: dict[str, Any]) -> None:
         write_json(path, data)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written ({error.strerror or error}); free some space, or use another --dir"
+            f"{path} cannot be written ({error.strerror or error}); {remedy(error)}, or use another --dir"
         ) from None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from parcade.errors import UsageError
+from parcade.errors import UsageError, remedy
 from parcade.files.reading import fits
 from parcade.files.run_directory import read_json, read_result, write_json
 from parcade.sweep.objective import CHECKS, Objective
@@ -94,8 +94,8 @@ def write_trial(folder: Path, stage: Stage, trial: Trial) -> None:
         write_json(path, dataclasses.asdict(trial))
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written ({error.strerror or error}); free some space, then continue the sweep "
-            "with the same command"
+            f"{path} cannot be written ({error.strerror or error}); {remedy(error)}, then continue the "
+            "sweep with the same command"
         ) from None
 
 

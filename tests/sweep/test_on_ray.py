@@ -146,7 +146,9 @@ def test_a_sweep_stops_when_the_file_of_a_trial_cannot_be_written(tmp_path):
     assert not others.exists() and others.with_name("t0000-s0.other").exists()
     shutil.rmtree(tmp_path / "trials")
     assert ledger.suggest("b") == Searcher.FINISHED and ledger.is_stopping() and len(said) == 1
-    assert "0001.json cannot be written (No such file or directory); free some space" in str(ledger.failure)
+    assert "0001.json cannot be written (No such file or directory); restore its directory" in str(
+        ledger.failure
+    )
     ledger.on_trial_complete("a", {"check": 1})  # ended by the stop: the next start continues it
     assert len(said) == 1
 
