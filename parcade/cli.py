@@ -18,7 +18,7 @@ import traceback
 from typing import NamedTuple
 
 from parcade.errors import UsageError, unknown_name
-from parcade.files.outputs import drop_output
+from parcade.files.outputs import drop_output, prepare_streams, say_line
 from parcade.machine.imports import import_torch
 from parcade.stand_ins import stand_ins
 
@@ -143,14 +143,19 @@ def usage() -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    prepare_streams()
     with stand_ins() if _asks_for_help(arguments) else contextlib.nullcontext():
         return _run(arguments)
 
 
 def _asks_for_help(arguments: list[str]) -> bool:
-    """Return whether the arguments request help. Arguments after ``--`` belong to another program."""
-    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return "-h" in own or "--help" in own
+    """Return whether the arguments request help."""
+    return "-h" in _own(arguments) or "--help" in _own(arguments)
+
+
+def _own(arguments: list[str]) -> list[str]:
+    """Return the arguments before ``--``: those after it belong to another program."""
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
 
 
 def _run(arguments: list[str]) -> int:
@@ -164,7 +169,7 @@ def _run(arguments: list[str]) -> int:
     except UsageError as error:
         return _refuse(error, is_rank)
     except KeyboardInterrupt:
-        print("parcade: interrupted", file=sys.stderr)
+        say_line("parcade: interrupted", sys.stderr)
         if mpi.others_may_wait():
             mpi.abort(130)
         return 130
@@ -176,7 +181,7 @@ def _run(arguments: list[str]) -> int:
             # Files that cannot be written are reported where they are written, so this is standard output.
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 drop_output(sys.stdout)
-                print(f"parcade: output cannot be written ({error.strerror})", file=sys.stderr)
+                say_line(f"parcade: output cannot be written ({error.strerror})", sys.stderr)
                 return 1
             raise
         # In one write: what a launcher has not read when the ranks are aborted is lost.
@@ -195,14 +200,14 @@ def _refuse(error: UsageError, is_rank: bool) -> int:
     if by_mpi and importlib.util.find_spec("mpi4py") is None:
         is_rank = by_mpi = False  # a step of a Slurm job that is not an MPI program
     if by_mpi and not mpi.all_fail_alike():
-        print(_of_this_rank(error), file=sys.stderr)
+        say_line(_of_this_rank(error), sys.stderr)
         mpi.abort(2)
     elif not is_rank or ranks.rank() == 0:
-        print(f"parcade: {error}", file=sys.stderr)
+        say_line(f"parcade: {error}", sys.stderr)
     elif not by_mpi:
         # torchrun ends all ranks as soon as one has ended: if the first fails alike, it must be that one.
         time.sleep(FIRST_RANK_SECONDS)
-        print(_of_this_rank(error), file=sys.stderr)
+        say_line(_of_this_rank(error), sys.stderr)
     return 2
 
 
@@ -222,6 +227,15 @@ def _refuse_deleted_directory() -> None:
         ) from None
 
 
+def _refuse_undecodable(arguments: list[str]) -> None:
+    """Errors: UsageError for arguments that are no UTF-8, such as paths that libraries cannot read."""
+    for argument in _own(arguments):
+        try:
+            os.fsencode(argument).decode()
+        except UnicodeError:
+            raise UsageError(f"{argument!r} is not valid UTF-8; rename the file or directory") from None
+
+
 def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
@@ -231,6 +245,7 @@ def _dispatch(arguments: list[str]) -> int:
 
         print(__version__)
         return 0
+    _refuse_undecodable(arguments)
     if arguments[0] not in COMMANDS:
         raise unknown_name("command", arguments[0], COMMANDS)
     _refuse_deleted_directory()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import tempfile
@@ -11,6 +12,25 @@ from pathlib import Path
 from typing import TextIO
 
 from parcade.errors import UsageError
+
+
+def prepare_streams() -> None:
+    """Make standard streams exist, and take every character; for a program's start.
+
+    What goes to one that was closed (``>&-``) is discarded: Python has no such stream then, and a library's
+    messages would go into the next file that is opened. Characters that the encoding lacks, such as the bars
+    of the live view in LANG=en_US.ISO-8859-1, are escaped.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # it gets the lowest free number, which is the stream's
+            os.set_inheritable(nowhere, True)
+            stream = open(nowhere, mode)
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+        if mode == "w" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def drop_output(stream: TextIO) -> None:

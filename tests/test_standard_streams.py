@@ -1,0 +1,66 @@
+"""Standard streams that are closed, full or of an encoding without the characters that are printed."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from parcade.cli import main
+from parcade.files.outputs import prepare_streams
+
+TINY = (
+    "train tiny_catch --total-frames 64 --num-envs 4 --unroll-length 16 --num-minibatches 1 --track none "
+    "--run-dir run"
+)
+
+
+def in_shell(line, tmp_path, **options):
+    """Run ``parcade`` in a shell with redirections; return the exit code and what is not redirected."""
+    line = f"{sys.executable} -m parcade {line}"
+    return subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, timeout=100, **options)
+
+
+@pytest.mark.processes
+def test_a_run_without_standard_streams_trains_to_its_end(tmp_path):
+    done = in_shell(f"{TINY} <&- >&- 2>&-", tmp_path)
+    assert done.returncode == 0
+    assert json.loads((tmp_path / "run/result.json").read_text())["finished_by"] == "total_frames"
+
+
+@pytest.mark.processes
+def test_streams_that_were_closed_lead_to_nowhere_and_keep_their_numbers(tmp_path):
+    program = (
+        "import os, sys; from parcade.files.outputs import prepare_streams; prepare_streams(); "
+        "mine = open('mine', 'w'); print('lost'); sys.stdout.flush(); os.write(1, b'lost'); "
+        "mine.write(f'{sys.stdout.fileno()} {sys.stdin.read()!r} {os.get_inheritable(1)}')"
+    )
+    done = subprocess.run(["sh", "-c", '"$0" -c "$1" <&- >&-', sys.executable, program], cwd=tmp_path)
+    assert done.returncode == 0
+    assert (tmp_path / "mine").read_text() == "1 '' True"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("to", ["2>&-", "2>/dev/full"])
+def test_a_mistake_has_its_exit_code_where_it_cannot_be_printed(tmp_path, to):
+    assert in_shell(f"trane {to}", tmp_path).returncode == 2
+
+
+@pytest.mark.quick
+def test_characters_that_the_encoding_lacks_are_escaped(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="iso-8859-1"))
+    prepare_streams()
+    print("né ▁", flush=True)
+    assert raw.getvalue() == b"n\xe9 \\u2581\n"
+
+
+@pytest.mark.quick
+def test_a_path_that_is_no_text_is_refused_before_anything_is_written(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "tiny_catch", "--run-dir", "b\udcff"]) == 2
+    assert capsys.readouterr().err == (
+        "parcade: 'b\\udcff' is not valid UTF-8; rename the file or directory\n"
+    )
+    assert list(tmp_path.iterdir()) == []
