@@ -1,5 +1,6 @@
 """Compiling: once, by one process at a time, and never stale code."""
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -10,12 +11,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
+from numba.core.caching import FunctionCache
 
 from parcade.atari import Arcade, console
 from parcade.atari import state as st
 from parcade.atari.compiling import jit, kernel_cache, one_process
+from parcade.atari.compiling import prepare as preparation
 from parcade.atari.compiling.prepare import prepare
 from parcade.atari.translate import known_code, rom_code
 
@@ -82,6 +86,73 @@ def test_a_game_plays_where_its_machine_code_cannot_be_kept(tmp_path, monkeypatc
     arcade.reset(seed=0)
     arcade.act(np.zeros(1, np.int64))
     assert not list(tmp_path.glob("rom-*.o"))
+
+
+def _adding(number):
+    return lambda x: x + number
+
+
+@pytest.fixture
+def two_uncompiled(tmp_path, monkeypatch):
+    """Two small functions in place of the separate ones, which nothing has compiled yet."""
+    functions = {}
+    for number in (1, 2):
+        added = numba.njit(_adding(number))
+        functions[str(number)] = jit.Separate(added, "int64(int64)")
+    monkeypatch.setattr(preparation, "_prepared", False)
+    monkeypatch.setattr(preparation, "separate_functions", lambda: functions)
+    monkeypatch.setattr(preparation, "cache_directory", lambda: tmp_path)
+    monkeypatch.setattr(preparation, "forget_stale_kernels", lambda directory: True)
+    monkeypatch.setattr(preparation, "_compile_side_by_side", lambda functions, directory: None)
+    return [dispatcher for dispatcher, _ in functions.values()]
+
+
+def test_consoles_compile_where_their_code_cannot_be_kept(two_uncompiled, monkeypatch, capsys, tmp_path):
+    def full(cache, signature, result):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(FunctionCache, "save_overload", full)
+    prepare()
+    assert [added(5) for added in two_uncompiled] == [6, 7]
+    line = f"parcade: No space left on device: compiled code is not kept in {tmp_path}\n"
+    assert capsys.readouterr().err.count(line) == 1
+
+
+def test_consoles_compile_where_another_process_stopped_while_compiling(two_uncompiled, monkeypatch, capsys):
+    @contextlib.contextmanager
+    def held(directory):
+        raise TimeoutError("another process has been compiling the consoles for 900 s")
+        yield
+
+    monkeypatch.setattr(preparation, "only_process", held)
+    prepare()
+    assert [added(5) for added in two_uncompiled] == [6, 7]
+    assert "compiling the consoles for 900 s: compiled code is not kept" in capsys.readouterr().err
+
+
+def test_a_game_plays_while_the_locks_of_its_machine_code_are_not_released(tmp_path, monkeypatch):
+    @contextlib.contextmanager
+    def held(directory, name):
+        raise TimeoutError("another process has been compiling the consoles for 900 s")
+        yield
+
+    for module in (rom_code, known_code):
+        monkeypatch.setattr(module, "cache_directory", lambda: tmp_path)
+    monkeypatch.setattr(one_process, "only_process", held)
+    monkeypatch.setattr(rom_code, "_loaded", {})
+    arcade = Arcade("freeway", 1)
+    arcade.reset(seed=0)
+    arcade.act(np.zeros(1, np.int64))
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_no_lock_can_be_made_nothing_is_locked(tmp_path, monkeypatch):
+    def full(path, *more, **named):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    with one_process.only_process_or_none(tmp_path, "rom-0") as directory:
+        assert directory == tmp_path
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -36,7 +36,10 @@ def _open_lock(path: Path) -> IO[str]:
 
 @contextlib.contextmanager
 def only_process(directory: Path | None, name: str = "kernels") -> Iterator[None]:
-    """Hold the lock `name` between processes. Errors: TimeoutError if it is held for `LOCK_SECONDS`."""
+    """Hold the lock `name` between processes. Errors: TimeoutError if it is held for `LOCK_SECONDS`.
+
+    Where its file cannot be made, e.g. on a full disk, nothing else can be written, and nothing is locked.
+    """
     try:
         import fcntl
     except ImportError:
@@ -45,7 +48,12 @@ def only_process(directory: Path | None, name: str = "kernels") -> Iterator[None
         yield
         return
     deadline = time.monotonic() + LOCK_SECONDS
-    with _open_lock(directory / f"{name}.lock") as file:
+    try:
+        file = _open_lock(directory / f"{name}.lock")
+    except OSError:
+        yield
+        return
+    with file:
         folder = None
         while True:
             try:
@@ -80,3 +88,14 @@ def _forget_dead_holder(folder: Path | None) -> None:
     with contextlib.suppress(OSError):
         if folder is not None and time.time() - folder.stat().st_mtime > HELD_SECONDS:
             folder.rmdir()
+
+
+@contextlib.contextmanager
+def only_process_or_none(directory: Path | None, name: str) -> Iterator[Path | None]:
+    """Hold the lock `name` and yield the directory, or None if another process does not release the lock."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(only_process(directory, name))
+        except TimeoutError:
+            directory = None
+        yield directory

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import llvmlite.binding
+from numba.core.caching import NullCache
 
 from . import side_by_side
 from .jit import Separate, separate_functions
@@ -35,6 +36,7 @@ class _Notice:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_awaited = self._is_needed = self._is_printed = False
+        self._warning = ""
 
     def await_(self) -> None:
         """Somebody waits for the compiled functions."""
@@ -55,7 +57,16 @@ class _Notice:
             if self._is_printed:
                 print(f"parcade: compiled in {seconds:.0f} s", file=sys.stderr, flush=True)
 
+    def warn(self, warning: str) -> None:
+        """Something is wrong with the cache on disk."""
+        with self._lock:
+            self._warning = warning
+            self._print()
+
     def _print(self) -> None:
+        if self._is_awaited and self._warning:
+            print(f"parcade: {self._warning}", file=sys.stderr, flush=True)
+            self._warning = ""
         if self._is_awaited and self._is_needed and not self._is_printed:
             self._is_printed = True
             print(
@@ -84,23 +95,36 @@ def _prepare() -> None:
             return
         functions = separate_functions()
         directory = cache_directory()
-        with only_process(directory):
-            missing = forget_stale_kernels(directory) or forget_half_a_set(directory)
-            started = time.perf_counter()
-            if missing and functions:
-                _notice.begin()
-            if missing and functions and directory is not None:
-                _compile_side_by_side(functions, directory)
-            for dispatcher, signature in functions.values():
-                _compile(dispatcher, signature, directory is not None)
+        try:
+            with only_process(directory):
+                _load_or_compile(functions, directory)
+        except OSError as error:  # a full disk, or a process that is stopped while it compiles
+            if directory is None:
+                raise
+            _notice.warn(f"{error.strerror or error}: compiled code is not kept in {directory}")
             for dispatcher, _ in functions.values():
-                dispatcher.disable_compile(False)  # numba-cuda rejects dispatchers with compilation disabled
-            if missing and functions:
-                _notice.end(time.perf_counter() - started)
-            if missing and directory is not None:
-                with contextlib.suppress(OSError):  # a full disk: the next process compiles again
-                    (directory / STAMP).write_bytes(stamp())
+                dispatcher._cache = NullCache()
+            _load_or_compile(functions, None)
         _prepared = True
+
+
+def _load_or_compile(functions: dict[str, Separate], directory: Path | None) -> None:
+    """Load the functions from a directory, or compile them and write them into it. Errors: OSError."""
+    missing = forget_stale_kernels(directory) or forget_half_a_set(directory)
+    started = time.perf_counter()
+    if missing and functions:
+        _notice.begin()
+    if missing and functions and directory is not None:
+        _compile_side_by_side(functions, directory)
+    for dispatcher, signature in functions.values():
+        _compile(dispatcher, signature, directory is not None)
+    for dispatcher, _ in functions.values():
+        dispatcher.disable_compile(False)  # numba-cuda rejects dispatchers with compilation disabled
+    if missing and functions:
+        _notice.end(time.perf_counter() - started)
+    if missing and directory is not None:
+        with contextlib.suppress(OSError):  # a full disk: the next process compiles again
+            (directory / STAMP).write_bytes(stamp())
 
 
 def prepare_meanwhile() -> None:
@@ -150,7 +174,8 @@ def _compile(dispatcher, signature: str, on_disk: bool) -> None:
     if on_disk:
         dispatcher.enable_caching()
     with interrupts_wait():
-        if not (on_disk and _load(dispatcher, signature)):
+        is_known = bool(dispatcher.overloads)  # compiled before the disk was full
+        if not (is_known or on_disk and _load(dispatcher, signature)):
             dispatcher.compile(signature)
     dispatcher.disable_compile()  # otherwise Numba recompiles it for each constant that a caller passes
     for result in dispatcher.overloads.values():

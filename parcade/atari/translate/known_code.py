@@ -14,7 +14,7 @@ import numpy as np
 
 from ..cartridge import image_size
 from ..compiling.kernel_cache import cache_directory
-from ..compiling.one_process import only_process, write_whole
+from ..compiling.one_process import only_process_or_none, write_whole
 from .notes import ENTERED, named
 from .rom_image import Image, find_code
 
@@ -59,9 +59,8 @@ def shared_notes(rom: np.ndarray, kind: int, notes: np.ndarray) -> np.ndarray:
 @contextlib.contextmanager
 def _notes_file(rom: np.ndarray) -> Iterator[Path | None]:
     """Hold the lock of the file of a ROM's notes; yield its path, None without a cache."""
-    directory = cache_directory()
     name = hashlib.sha256(rom[: image_size(rom)].tobytes()).hexdigest()[:32]
-    with only_process(directory, f"notes-{name[:2]}"):
+    with only_process_or_none(cache_directory(), f"notes-{name[:2]}") as directory:
         yield None if directory is None else directory / f"rom-{name}.notes{NOTES_FORMAT}"
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..cartridge import image_size
 from ..compiling.kernel_cache import cache_directory, source_digest
-from ..compiling.one_process import only_process, write_whole
+from ..compiling.one_process import only_process_or_none, write_whole
 from ..state import CART_KIND
 from . import lanes, machine_code, recompiler
 from .known_code import known_notes, lacks, shared_notes
@@ -92,7 +92,7 @@ class CodeRenewal:
         notes = notes_of(self._rom).copy()
         if not lacks(self._rom, self._kind, self._translated, notes):
             return
-        with contextlib.suppress(OSError, TimeoutError):  # of the cache on disk; play goes on as before
+        with contextlib.suppress(OSError):  # of the cache on disk; play goes on as before
             notes = shared_notes(self._rom, self._kind, notes)
             self._renewed = notes, _machine_code(self._rom, self._kind, notes)
 
@@ -129,9 +129,8 @@ def _key(rom: np.ndarray, notes: np.ndarray, target: str) -> str:
 
 def _kept(name: str, make: Callable[[], bytes]) -> bytes:
     """Return the cached file `name`, or create it with `make`."""
-    directory = cache_directory()
     # One lock per name prefix, so that processes that load different ROMs rarely wait for each other.
-    with only_process(directory, f"rom-{name[:2]}"):
+    with only_process_or_none(cache_directory(), f"rom-{name[:2]}") as directory:
         path = None if directory is None else directory / f"rom-{name}"
         if path is not None and path.is_file():
             content = path.read_bytes()
