@@ -17,9 +17,10 @@ from parcade.exchange.base import Exchange
 from parcade.report.metric_names import names_for
 from parcade.report.progress import Progress
 from parcade.report.reporter import Reporter
+from parcade.report.tensorboard_writer import TensorBoardWriter
 from parcade.report.terminal import PlainView, make_view
 from parcade.report.wandb_writer import WandbWriter
-from parcade.report.writers import MetricsFile, TensorBoardWriter, Writer, Writers
+from parcade.report.writers import MetricsFile, Writer, Writers
 
 STOPPING = "stopping after this iteration, with a checkpoint; a second Ctrl-C ends at once, without one"
 

@@ -1,4 +1,4 @@
-"""Destinations of reports: ``metrics.jsonl``, TensorBoard events, and ``wandb_writer.py``.
+"""Destinations of reports: ``metrics.jsonl``, ``tensorboard_writer.py`` and ``wandb_writer.py``.
 
 A destination that fails, such as a full disk, is reported, and the run continues.
 """
@@ -6,19 +6,13 @@ A destination that fails, such as a full disk, is reported, and the run continue
 from __future__ import annotations
 
 import errno
-import functools
 import json
 import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from parcade.report.metric_names import MetricNames
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+from typing import Any, ClassVar
 
 
 class Writer:
@@ -32,6 +26,20 @@ class Writer:
 
     def close(self, *, failed: bool) -> None:
         """Write what is buffered. ``failed``: the run ends with an exception. Errors: OSError."""
+
+
+def append_whole(path: Path, content: bytes) -> None:
+    """Append to a file, or leave it as it was: half a report would spoil the next one. Errors: OSError."""
+    with open(path, "ab", buffering=0) as file:
+        size = file.tell()
+        try:
+            if file.write(content) < len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            file.truncate(size)
+            if size == 0:
+                path.unlink(missing_ok=True)
+            raise
 
 
 class MetricsFile(Writer):
@@ -68,50 +76,7 @@ class MetricsFile(Writer):
     def write(self, metrics: dict[str, Any]) -> None:
         # JSON has no NaN and no infinity.
         finite = {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in metrics.items()}
-        line = (json.dumps(finite, allow_nan=False) + "\n").encode()
-        with open(self._path, "ab", buffering=0) as file:
-            size = file.tell()
-            try:
-                written = file.write(line)
-                if written < len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            except OSError:
-                file.truncate(size)  # half a line would spoil the next one
-                raise
-
-
-class TensorBoardWriter(Writer):
-    """Writes TensorBoard events to the run's directory.
-
-    ``resumed_at``: position on the x axis where a resumed run continues; TensorBoard hides what is after it,
-    and not the report at it.
-    """
-
-    name = "TensorBoard events"
-
-    def __init__(self, run: Path, names: MetricNames, resumed_at: int | None = None) -> None:
-        self._run, self._names, self._resumed_at = run, names, resumed_at
-
-    @functools.cached_property
-    def _events(self) -> SummaryWriter:
-        """The event file.
-
-        It is created at the first report: its import takes 10 % of the time to the first step.
-        """
-        from torch.utils.tensorboard import SummaryWriter
-
-        # TensorBoard hides what is at the purge step as well.
-        after = None if self._resumed_at is None else self._resumed_at + 1
-        return SummaryWriter(str(self._run), purge_step=after)
-
-    def write(self, metrics: dict[str, Any]) -> None:
-        for name, value in self._names.rename(metrics).items():
-            self._events.add_scalar(name, value, metrics[self._names.axis])
-        self._events.flush()
-
-    def close(self, *, failed: bool) -> None:
-        if "_events" in vars(self):
-            self._events.close()
+        append_whole(self._path, (json.dumps(finite, allow_nan=False) + "\n").encode())
 
 
 class Writers(Writer):

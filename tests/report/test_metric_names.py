@@ -8,7 +8,7 @@ import pytest
 from parcade.errors import UsageError
 from parcade.report.metric_names import METRIC_NAMES, names_for
 from parcade.report.metrics import METRICS
-from parcade.report.writers import TensorBoardWriter
+from parcade.report.tensorboard_writer import TensorBoardWriter
 
 pytestmark = pytest.mark.quick
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from parcade.machine.timing import SCOPES, Timer
 from parcade.report import terminal
 from parcade.report.metric_names import names_for
 from parcade.report.page import Page, Table, to_markdown
-from parcade.report.writers import MetricsFile, TensorBoardWriter, Writer, Writers
+from parcade.report.tensorboard_writer import TensorBoardWriter
+from parcade.report.writers import MetricsFile, Writer, Writers
 
 pytestmark = pytest.mark.quick
 
@@ -173,9 +175,44 @@ def test_a_full_disk_is_said_once_and_the_run_goes_on(tmp_path, monkeypatch):
         writer.write({"frames": 3})
     writer.write({"frames": 4})
     writer.close(failed=False)
-    assert len(said) == 1 and "No space left on device" in said[0]
+    assert [line.partition(" (No space left on device)")[0] for line in said] == [
+        "warning: cannot write metrics.jsonl", "warning: cannot write TensorBoard events",
+    ]  # fmt: skip
     frames = [json.loads(line)["frames"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert frames == [1, 4]
+
+
+def test_events_are_written_again_when_the_disk_has_space_again(tmp_path, monkeypatch):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    said = []
+    writer = Writers([TensorBoardWriter(tmp_path, names_for("parcade", "q"))], said.append)
+    real_open = open
+
+    class Nearly(io.FileIO):
+        """A disk with room for a few bytes."""
+
+        def write(self, content):
+            return super().write(content[:20])
+
+    def nearly_full(path, mode, **options):
+        return Nearly(path, mode) if "tfevents" in str(path) else real_open(path, mode, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", nearly_full)
+        writer.write({"frames": 1})
+    assert not list(tmp_path.iterdir())  # no file without a report
+    writer.write({"frames": 2})
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", nearly_full)
+        writer.write({"frames": 3})
+    writer.write({"frames": 4, "score_mean": 0.5})
+    writer.close(failed=False)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [event.step for event in events.Scalars("frames")] == [2, 4]
+    assert [event.value for event in events.Scalars("score_mean")] == [0.5]
+    assert len(said) == 2 and all("cannot write TensorBoard events (No space left" in line for line in said)
+    assert not [thread for thread in threading.enumerate() if "Writer" in type(thread).__name__]
 
 
 def test_a_destination_that_does_not_finish_in_time_is_reported_and_the_others_are_closed():
