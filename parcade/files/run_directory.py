@@ -82,9 +82,14 @@ def read_json(path: Path, kind: str = "run", *, advice: str = "") -> dict[str, A
     damaged = "it is damaged or not written by parcade" + (f", {advice}" if advice else "")
     try:
         data = json.loads(path.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"{path} does not exist; expected the directory of a parcade {kind}") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read ({error.strerror}); expected the directory of a parcade {kind} that you "
+            "may read"
+        ) from None
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read as JSON ({error}); {damaged}") from None
     if not isinstance(data, dict):
         raise UsageError(f"{path} holds no JSON object; {damaged}")
