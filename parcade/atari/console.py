@@ -65,7 +65,10 @@ PADDLE_STEP = 23000  # change of a paddle's resistance per frame
 SYSTEM_SEED = 4753849
 DETECTION_FRAMES = 60
 PAL_SCANLINES = 285  # a frame with more scanlines is a vote for PAL
-MOST_PRESSES = 1000  # of a key or switch; avoids a hang with a ROM that never shows the mode
+# Limits that avoid a hang with a ROM that never shows the mode. Menus miss many keys if most actions repeat
+# the previous one.
+MOST_PRESSES = 1000  # of the switch SELECT
+MOST_KEYS = 10_000
 
 # Typed, so that Numba compiles one specialisation for all of them.
 NOOP, FIRE, UP, RIGHT, LEFT, DOWN = (np.int64(action) for action in range(6))
@@ -377,7 +380,7 @@ def _cursor_down(s, memory, rom, screen, random, program):
     """Press DOWN in Double Dunk's menu until the cursor byte $B0 changes."""
     stand_alone()
     before = memory[0x30]
-    for _ in range(MOST_PRESSES):
+    for _ in range(MOST_KEYS):
         act(s, memory, rom, screen, random, program, DOWN, NOOP)
         act(s, memory, rom, screen, random, program, NOOP, NOOP)
         if memory[0x30] != before:
@@ -388,7 +391,7 @@ def _cursor_down(s, memory, rom, screen, random, program):
 def _set_option(s, memory, rom, screen, random, program, bit, wanted):
     """Press RIGHT or LEFT in Double Dunk's menu until the option with this bit of $80 is `wanted`, 0 or 1."""
     stand_alone()
-    for _ in range(MOST_PRESSES):
+    for _ in range(MOST_KEYS):
         if (1 if memory[0x00] & bit else 0) == wanted:
             break
         act(s, memory, rom, screen, random, program, RIGHT if wanted else LEFT, NOOP)
@@ -427,7 +430,7 @@ def _select_video_cube(s, memory, rom, screen, random, program):
     _soft_reset(s, memory, rom, screen, program)
     if s[MODE] >= 100:
         cube = s[MODE] // 100
-        for _ in range(MOST_PRESSES):
+        for _ in range(MOST_KEYS):
             if 10 * np.int64(memory[0x1F] >> 4) + np.int64(memory[0x1F] & 15) == cube:
                 break
             act(s, memory, rom, screen, random, program, RIGHT, NOOP)

@@ -24,6 +24,11 @@ def test_sticky_actions_draw_as_ale_py_draws(game, seed):
     assert play_both(game, 250, seed, sticky=0.25, hold_frames=1) is None
 
 
+def test_a_menu_is_left_by_itself_if_every_action_repeats_the_one_before(seed):
+    """Double Dunk's menu then takes no key; its cursor moves after more than 2,000 frames."""
+    assert play_both("double_dunk", 5, seed, sticky=1.0) is None
+
+
 MODES = [
     ("adventure", 1, 2), ("space_invaders", 5, 1), ("breakout", 8, 1), ("berzerk", 3, 0),
     ("ms_pacman", 2, 0), ("video_cube", 102, 0),
