@@ -298,13 +298,15 @@ def check_integer(name: str, value: object) -> None:
         raise ValueError(f"{name}={value!r}: expected an integer")
 
 
-def check_arguments(game: object, num_consoles: Any, repeat_action_probability: Any) -> None:
-    """Check the arguments of consoles. Errors: ValueError."""
+def check_arguments(
+    game: object, num_consoles: Any, repeat_action_probability: Any, name: str = "num_consoles"
+) -> None:
+    """Check the arguments of consoles; `name` is what the caller calls their number. Errors: ValueError."""
     if not isinstance(game, str | Path):
         raise ValueError(f"game={game!r}: expected the name of a game, or the path of a ROM")
-    check_integer("num_consoles", num_consoles)
+    check_integer(name, num_consoles)
     if num_consoles < 1:
-        raise ValueError(f"num_consoles={num_consoles}: expected at least 1")
+        raise ValueError(f"{name}={num_consoles}: expected at least 1")
     is_number = isinstance(repeat_action_probability, Real) and not isinstance(
         repeat_action_probability, bool
     )

@@ -2,14 +2,22 @@
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
-from . import preprocess
+from . import games, preprocess
 from .state import RAM_BYTES
 
 # Words of a console vector's settings, on the CPU and on a GPU.
 FIRE, NOOP_MAX, FRAME_SKIP, FRAME_LIMIT, MAX_POOL, CLIP, LIFE_LOSS, EPISODIC_LIFE, NUM_SETTINGS = range(9)
+
+# Settings that are integers, and the smallest value of each.
+LEAST = {
+    "max_num_frames_per_episode": 0, "img_height": 1, "img_width": 1, "stack_num": 1, "frameskip": 1,
+    "num_starts": 1,
+}  # fmt: skip
+LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -46,10 +54,10 @@ class VectorSettings:
     def __post_init__(self) -> None:
         if self.obs_type not in ("grey", "rgb", "ram"):
             raise ValueError(f"obs_type={self.obs_type!r}: expected 'grey', 'rgb' or 'ram'")
-        if self.num_starts < 1 or self.frameskip < 1:
-            raise ValueError(
-                f"num_starts={self.num_starts}, frameskip={self.frameskip}: expected 1 or more of each"
-            )
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or not least <= value <= LARGEST:
+                raise ValueError(f"{name}={value!r}: expected an integer from {least} to {LARGEST}")
 
     @property
     def draws(self) -> bool:
@@ -78,7 +86,13 @@ class VectorSettings:
         return np.array(row.get("legal_actions", range(18)) if self.full_action_space else minimal, np.int64)
 
     def switches(self, row: dict) -> tuple[int, int]:
-        """The mode and the difficulty of a game's consoles, for its row of the table."""
+        """The mode and the difficulty of a game's consoles, for its row of the table. Errors: ValueError."""
+        for name, value, known in (
+            ("mode", self.mode, games.modes(row)),
+            ("difficulty", self.difficulty, row.get("difficulties", [0])),
+        ):
+            if value is not None and value not in known:
+                raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(str, known))}")
         return row.get("default_mode", 0) if self.mode is None else self.mode, self.difficulty or 0
 
     def resize_tables(self, height: int, *, pal: bool) -> tuple:
@@ -92,7 +106,7 @@ class VectorSettings:
         words[FIRE] = self.use_fire_reset and 1 in action_set
         words[NOOP_MAX] = self.noop_max
         words[FRAME_SKIP] = self.frameskip
-        words[FRAME_LIMIT] = self.max_num_frames_per_episode or 2**31 - 1
+        words[FRAME_LIMIT] = self.max_num_frames_per_episode or LARGEST
         words[MAX_POOL] = self.maxpool
         words[CLIP] = self.reward_clipping
         words[LIFE_LOSS] = self.life_loss_info

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import engine_cpu, preprocess
+from .arcade import check_arguments, check_integer
 from .settings import VectorSettings
 from .starts import recorded_consoles
 from .state import DIFFICULTY, LINE_WORDS, MODE, allocate
@@ -91,6 +92,8 @@ class VectorConsoles:
 
     def __init__(self, game: str | Path, num_envs: int, *, num_threads: int = 1, **settings: Any):
         self.settings = how = VectorSettings(**settings)
+        check_arguments(game, num_envs, how.repeat_action_probability, "num_envs")
+        check_integer("num_threads", num_threads)
         self.machine = engine_cpu.build_machine(game, how.repeat_action_probability)
         row = self.machine.row
         self.action_set = how.action_set(row)
@@ -120,7 +123,7 @@ class VectorConsoles:
         self.observations = np.zeros((n, *how.stack_shape), np.uint8)
         self.captured = np.zeros((n, 3 if draws else 0, height * LINE_WORDS), np.uint64)
         self.elapsed = np.zeros(n, np.int32)
-        self._loaded = np.zeros(n, np.bool_)
+        self._loaded, self._all_loaded = np.zeros(n, np.bool_), False
         self._actions, self._playing = np.zeros(n, np.int64), np.zeros(n, np.bool_)
         self._seeds, self._load = np.zeros(n, np.int64), np.zeros(n, np.bool_)
         self._all_play = False
@@ -281,6 +284,7 @@ class VectorConsoles:
         self._all_play = mask is None
         self._playing[:] = True if mask is None else mask
         self._loaded |= self._playing
+        self._all_loaded = bool(self._loaded.all())
 
     def check_saved(self, rows: dict[str, np.ndarray], elapsed: np.ndarray) -> None:
         """Check saved rows of consoles and frames of episodes, `[n]`. Errors: ValueError."""
@@ -289,23 +293,33 @@ class VectorConsoles:
 
     def continue_streams(self) -> None:
         """Continue the random streams of a restored state at the next reset without seeds."""
-        self._loaded[:] = True
+        self._loaded[:] = self._all_loaded = True
 
     def step(self, actions: np.ndarray, playing: np.ndarray | None = None) -> StepResult:
         """Play one step of every environment, or of those selected by `playing`, bool `[n]`.
 
-        actions: indices into `action_set`, int `[n]`. An environment that is not playing keeps its state; its
-        reward is 0, and it is neither terminated nor truncated.
-        Errors: ValueError for actions of another shape.
+        actions: indices into `action_set`, int `[n]`; as in any array, negative ones count from its end. An
+        environment that is not playing keeps its state; its reward is 0, and it is neither terminated nor
+        truncated.
+        Errors: ValueError for actions of another shape, and for an environment that was never reset;
+        IndexError for actions that do not exist.
         """
         if np.shape(actions) != (self.num_envs,):
             raise ValueError(f"actions have shape {np.shape(actions)}; expected ({self.num_envs},)")
+        if not self._all_loaded:
+            self._check_loaded(playing)
         with self.callers.lock:
             self.action_set.take(actions, out=self._actions)
             if playing is not None or not self._all_play:
                 self._playing[:] = True if playing is None else playing
                 self._all_play = playing is None
             return self._play_round(rounds.STEP)
+
+    def _check_loaded(self, playing: np.ndarray | None) -> None:
+        """Check that no environment plays before it was reset: its random stream is empty, not seeded."""
+        unloaded = np.flatnonzero(~self._loaded & (True if playing is None else np.asarray(playing)))
+        if len(unloaded):
+            raise ValueError(f"environment {unloaded[0]} was never reset; call reset first")
 
 
 def _scratch(height: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ import numpy as np
 import psutil
 import pytest
 
-from parcade.atari import Arcade
+from parcade.atari import Arcade, VectorConsoles
 
 pytest.importorskip("ale_py")
 
@@ -33,6 +33,42 @@ def test_consoles_that_cannot_be_made_are_refused(arguments, says):
     with pytest.raises(ValueError) as refused:
         Arcade(*arguments)
     assert says in str(refused.value) and "\n" not in str(refused.value)
+
+
+SMALL = {"img_height": 42, "img_width": 42}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"num_envs": 0}, "num_envs=0: expected at least 1"),
+        ({"num_envs": 1.5}, "num_envs=1.5: expected an integer"),
+        ({"num_threads": 1.5}, "num_threads=1.5: expected an integer"),
+        ({"mode": 77}, "mode=77: expected one of 0, 1"),
+        ({"difficulty": 9}, "difficulty=9: expected one of 0, 1"),
+        ({"stack_num": 0}, "stack_num=0: expected an integer from 1 to 2147483647"),
+        ({"frameskip": 2.5}, "frameskip=2.5: expected an integer from 1"),
+        ({"img_height": 0}, "img_height=0: expected an integer from 1"),
+        ({"max_num_frames_per_episode": -5}, "max_num_frames_per_episode=-5: expected an integer from 0"),
+        ({"repeat_action_probability": "a"}, "repeat_action_probability='a': expected 0 to 1"),
+    ],
+)
+def test_a_vector_of_consoles_that_cannot_be_made_is_refused(arguments, says):
+    with pytest.raises(ValueError) as refused:
+        VectorConsoles("pong", **{"num_envs": 1, **SMALL, **arguments})
+    assert says in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_consoles_of_a_vector_do_not_play_before_they_are_reset():
+    consoles = VectorConsoles("pong", 2, **SMALL)
+    with pytest.raises(ValueError, match="environment 0 was never reset; call reset first"):
+        consoles.step(np.zeros(2, int))
+    consoles.reset(seed=0, mask=np.array([True, False]))
+    with pytest.raises(ValueError, match="environment 1 was never reset"):
+        consoles.step(np.zeros(2, int))
+    assert consoles.step(np.zeros(2, int), np.array([True, False])).frames.tolist() == [4, 0]
+    consoles.reset()
+    assert consoles.step(np.zeros(2, int)).frames.tolist() == [4, 4]
 
 
 def test_more_consoles_than_fit_into_memory_are_refused_before_any_is_made(monkeypatch):
