@@ -69,7 +69,7 @@ OUTCOME_TYPES = Outcome(np.int32, np.bool_, np.bool_, np.int32, np.int32, np.int
 class Played(NamedTuple):
     """The arrays used by a round. Each thread has its own scratch; all threads share the other arrays."""
 
-    settings: np.ndarray  # int64, Settings
+    settings: np.ndarray  # int64, the words of `settings.py`
     order: np.ndarray  # int64 [n]: consoles, in the order of play within each thread's part
     rows: tuple  # state, memory, screen, random
     cartridge: tuple  # rom, program; state, memory, random of one console after power-on
@@ -78,7 +78,7 @@ class Played(NamedTuple):
     # captured uint64 [n, 3, height * 20], resize table, observations uint8 [n, stack, bytes of a frame]
     seen: tuple
     clocks: tuple  # [n]: frames of this episode int32; frame number int64 at the end of the last round
-    scratch: tuple  # work float32 [3, 160 + w], changed bool [height]
+    scratch: tuple  # work float32 [3, columns], changed int32 [height]; see `preprocess.observe`
     outcome: tuple  # Outcome
     counts: np.ndarray  # int32 [n, 4], `counts_out` of `engine_cpu.play_step`
 

@@ -129,7 +129,7 @@ class Stack(Operations):
         )
 
     def pulled_from_tia(self, sp: str) -> str:
-        """Return the second of the two registers that PLA reads; exit if one is not an input."""
+        """Return the second of the two registers that PLA reads; exit if one may be a collision latch."""
         register = self.op("sub", self.op("and", sp, 0x8F), 8)
         self.leave_if(self.test("ugt", register, 6))
         # Exit unless the log has space for both reads.
