@@ -145,7 +145,7 @@ class Arcade:
         return rewards
 
     def press(self, *, select: bool | np.ndarray = False, reset: bool | np.ndarray = False) -> None:
-        """Hold the switches SELECT and RESET, bool `[n]`, in all following frames until the next call.
+        """Hold the switches SELECT and RESET, bool `[n]`, in all frames until the next call or `reset`.
 
         A cartridge reads its switches once per frame, or every few frames. RESET makes it start over without
         a system reset. The game's rules do not notice that: `game_over` and the rewards continue the episode

@@ -441,6 +441,8 @@ def reset_game(s, memory, rom, screen, random, program):
     """Start a new episode exactly as ale-py's reset_game does."""
     stand_alone()
     s[EPISODE_FRAME_NUMBER] = 0
+    s[PRESSED_SELECT] = 0
+    s[PRESSED_RESET] = 0
     s[PADDLE_A] = (np.int64(s[PADDLE_MIN]) + np.int64(s[PADDLE_MAX])) // 2
     s[PADDLE_B] = s[PADDLE_A]
     system_reset(s, memory, rom, screen, random)

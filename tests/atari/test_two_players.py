@@ -100,6 +100,17 @@ def arcade_of(code: bytes) -> Arcade:
             return Arcade(path, 1)
 
 
+@pytest.mark.parametrize("game", ["pong", "boxing"])  # with modes, which SELECT chooses, and without
+def test_a_reset_releases_the_switches(game):
+    plain, pressed = Arcade(game, 1), Arcade(game, 1)
+    pressed.press(select=True, reset=True)
+    for arcade in (plain, pressed):
+        arcade.reset()
+        for _ in range(20):
+            arcade.act(NOOP)
+    assert np.array_equal(pressed.ram, plain.ram)
+
+
 def test_an_idle_player_b_is_no_player_b():
     alone, both = Arcade("pong", 1), Arcade("pong", 1)
     for action in np.random.default_rng(0).integers(0, 18, 100).tolist():
