@@ -21,5 +21,7 @@ def test_a_game_under_random_settings_equals_ale_py(kind, seed):
 @pytest.mark.exact
 @pytest.mark.parametrize("game", sorted(games.load_games()))
 def test_all_games_under_random_settings_equal_ale_py(game, seed):
-    for kind, compare in COMPARISONS.items():
-        assert compare(game, seed, 300).frames >= 300, kind
+    """Two kinds of comparison, chosen by the seed; `benchmarks/atari_random.py` has them all."""
+    kinds = sorted(COMPARISONS)
+    for kind in {kinds[(seed + offset) % len(kinds)] for offset in (0, 2)}:
+        assert COMPARISONS[kind](game, seed, 300).frames >= 300, kind
