@@ -233,7 +233,9 @@ def _refuse_undecodable(arguments: list[str]) -> None:
         try:
             os.fsencode(argument).decode()
         except UnicodeError:
-            raise UsageError(f"{argument!r} is not valid UTF-8; rename the file or directory") from None
+            raise UsageError(
+                f"{argument!r} is not valid UTF-8; use another name, or rename the file"
+            ) from None
 
 
 def _dispatch(arguments: list[str]) -> int:

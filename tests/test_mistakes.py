@@ -141,7 +141,10 @@ WRONG = {
     "a file for a run directory": ([*TINY, "--run-dir", "file"], "cannot be written"),
     "a path that no system has": ([*TINY, "--run-dir", "a\0b"], "a\0b cannot be written ("),
     "a name too long": ([*TINY, "--run-dir", "x" * 300], "cannot be written (File name too long)"),
-    "a resume of a file": (["train", "--resume", "file"], "cannot be read as JSON"),
+    "a resume of a file": (
+        ["train", "--resume", "file"],
+        "file/config.json does not exist; expected the directory",
+    ),
     "a resume of other files": (["train", "--resume", "."], "config.json does not exist"),
     "a resume with a new size": (["train", "--resume", "run", "--num-envs", "8"], "keeps its game and"),
     "an eval of no episode": (["eval", "run", "--episodes", "-1"], "episodes=-1 is below 1"),

@@ -61,6 +61,6 @@ def test_a_path_that_is_no_text_is_refused_before_anything_is_written(capsys, tm
     monkeypatch.chdir(tmp_path)
     assert main(["train", "tiny_catch", "--run-dir", "b\udcff"]) == 2
     assert capsys.readouterr().err == (
-        "parcade: 'b\\udcff' is not valid UTF-8; rename the file or directory\n"
+        "parcade: 'b\\udcff' is not valid UTF-8; use another name, or rename the file\n"
     )
     assert list(tmp_path.iterdir()) == []
