@@ -20,7 +20,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "atari")]
 
-from random_parity import COMPARISONS, Difference  # noqa: E402
+from random_parity import COMPARISONS  # noqa: E402
+from random_play import Difference  # noqa: E402
 from script_arguments import game_name, output_file, positive, script_parser, whole_number  # noqa: E402
 
 from parcade.atari.games import load_games  # noqa: E402

@@ -117,3 +117,18 @@ def modes(row: dict) -> list[int]:
             100 * cube + variant for cube in range(listed["cubes"]) for variant in range(listed["variants"])
         ]
     return listed
+
+
+def check_switches(row: dict, mode: int | None, difficulty: int | None) -> None:
+    """Check that a game's row has a mode and a difficulty, None for its own. Errors: ValueError.
+
+    The console would search for another mode forever.
+    """
+    for name, value, known in (
+        ("mode", mode, modes(row)),
+        ("difficulty", difficulty, row.get("difficulties", [0])),
+    ):
+        if value is not None and value not in known:
+            raise ValueError(
+                f"{name}={value} is not supported by this game; use {', '.join(map(str, known))}"
+            )

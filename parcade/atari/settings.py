@@ -87,12 +87,7 @@ class VectorSettings:
 
     def switches(self, row: dict) -> tuple[int, int]:
         """The mode and the difficulty of a game's consoles, for its row of the table. Errors: ValueError."""
-        for name, value, known in (
-            ("mode", self.mode, games.modes(row)),
-            ("difficulty", self.difficulty, row.get("difficulties", [0])),
-        ):
-            if value is not None and value not in known:
-                raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(str, known))}")
+        games.check_switches(row, self.mode, self.difficulty)
         return row.get("default_mode", 0) if self.mode is None else self.mode, self.difficulty or 0
 
     def resize_tables(self, height: int, *, pal: bool) -> tuple:

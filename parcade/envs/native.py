@@ -28,20 +28,13 @@ TALLEST_PICTURE = 250  # lines, of PAL games
 
 
 def check_switches(row: dict[str, Any], settings: EnvSettings) -> None:
-    """Check that the cartridge has the mode and difficulty; the console would search forever otherwise.
-
-    Errors: UsageError.
-    """
+    """Check that the cartridge has the mode and difficulty. Errors: UsageError."""
     from parcade.atari import games
 
-    for name, value, known in (
-        ("mode", settings.mode, games.modes(row)),
-        ("difficulty", settings.difficulty, row.get("difficulties", [0])),
-    ):
-        if value is not None and value not in known:
-            raise UsageError(
-                f"{name}={value} is not supported by this game; use {', '.join(map(str, known))}"
-            )
+    try:
+        games.check_switches(row, settings.mode, settings.difficulty)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def check_game_switches(game: str, settings: EnvSettings) -> None:

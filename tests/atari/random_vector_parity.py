@@ -1,0 +1,162 @@
+"""Vector environments under random settings and players, on ale-py and on parcade."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode
+from random_play import STICKY, Compared, Difference, Player, check, check_outcome, chosen
+
+from parcade.atari import Arcade, VectorConsoles
+from parcade.envs.make import make_vec
+from parcade.integrations.gym import make_registered_vec
+
+
+def _vector_settings(random: np.random.Generator, game: str) -> dict[str, Any]:
+    """Random settings by ale-py's names."""
+    height = Arcade(game, 1).height
+    size = chosen(random, (84, 84), (42, 42), (height, 160), (105, 80),
+                  (int(random.integers(8, height + 1)), int(random.integers(8, 161))))  # fmt: skip
+    return {
+        "max_num_frames_per_episode": chosen(random, 108_000, int(random.integers(1, 1200))),
+        "repeat_action_probability": chosen(random, *STICKY[:2]),
+        "full_action_space": chosen(random, False, True),
+        "img_height": size[0],
+        "img_width": size[1],
+        "grayscale": chosen(random, True, False),
+        "stack_num": int(random.integers(1, 6)),
+        "frameskip": int(random.integers(1, 9)),
+        "maxpool": chosen(random, True, False),
+        "noop_max": chosen(random, 0, 1, 30, int(random.integers(2, 60))),
+        "use_fire_reset": chosen(random, False, True),
+        "episodic_life": chosen(random, False, True),
+        "reward_clipping": chosen(random, False, True),
+    }
+
+
+def compare_vectors(game: str, seed: int, frames: int) -> Compared:
+    """Compare `VectorConsoles` with ale-py's `AtariVectorEnv`, with all of its options."""
+    random = np.random.default_rng(seed)
+    settings = {**_vector_settings(random, game), "life_loss_info": chosen(random, False, True)}
+    n, threads = int(random.integers(1, 4)), int(random.integers(1, 3))
+    theirs = AtariVectorEnv(game, n, num_threads=1, autoreset_mode=AutoresetMode.SAME_STEP, **settings)
+    own = {name: value for name, value in settings.items() if name != "grayscale"}
+    ours = VectorConsoles(
+        game, n, num_threads=threads, obs_type="grey" if settings["grayscale"] else "rgb", **own
+    )
+    settings = {"num_envs": n, "num_threads": threads, **settings}
+    player = Player(random, ours.action_set.tolist())
+    step = played = episodes = 0
+    try:
+        while played < frames:
+            if step % 150 == 0:
+                _restart(ours, theirs, random, first=step == 0)
+                player.begin()
+            actions = np.array([player.act() for _ in range(n)])
+            observations, *results, infos = theirs.step(actions)
+            result = ours.step(actions)
+            check("observations", result.observations, observations)
+            check_outcome(result[1:4], results)
+            for name in ("lives", "frame_number", "episode_frame_number"):
+                check(name, getattr(result, name), infos[name])
+            ended = (result.reset_frames > 0) | (result.episode_frame_number == 0)
+            if ended.any():
+                check("final observations", result.final_observations[ended], infos["final_obs"][ended])
+            episodes += int(ended.sum())
+            played += int(result.frames.sum())
+            step += 1
+    except Difference as error:
+        raise Difference(f"{settings}, step {step}, {player.manner}: {error}") from None
+    finally:
+        ours.close()
+    return Compared(settings, played, episodes)
+
+
+def _restart(
+    ours: VectorConsoles, theirs: AtariVectorEnv, random: np.random.Generator, *, first: bool
+) -> None:
+    """Reset both with a seed or without, later sometimes only some of the environments."""
+    n = ours.num_envs
+    seeds = random.integers(0, 2**31 - 1, n)
+    mask = np.ones(n, bool) if first or random.random() < 0.5 else random.random(n) < 0.5
+    if not mask.any():
+        return
+    if first or random.random() < 0.5:
+        how = {"seed": seeds}, {"seed": seeds[mask]}
+    else:
+        how = {}, {}
+    observations, infos = ours.reset(mask=mask, **how[0])
+    expected, expected_infos = theirs.reset(
+        options={"reset_mask": mask} if not mask.all() else None, **how[1]
+    )
+    check("observations of a reset", observations, expected)
+    for name in infos:
+        check(f"{name} of a reset", infos[name], expected_infos[name])
+
+
+def compare_made(game: str, seed: int, frames: int) -> Compared:
+    """Compare environments of `make_vec` with `AtariVectorEnv`, in Gymnasium's autoreset modes."""
+    random = np.random.default_rng(seed)
+    settings = _vector_settings(random, game)
+    settings["reward_clipping"] = settings["episodic_life"]
+    n = int(random.integers(1, 4))
+    mode = chosen(random, AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP)
+    theirs = AtariVectorEnv(game, n, num_threads=1, autoreset_mode=mode, **settings)
+    how = {
+        "frame_limit": settings["max_num_frames_per_episode"],
+        "sticky_actions": settings["repeat_action_probability"],
+        "full_action_set": settings["full_action_space"],
+        "image_height": settings["img_height"],
+        "image_width": settings["img_width"],
+        "observations": "grey" if settings["grayscale"] else "rgb",
+        "frame_stack": settings["stack_num"],
+        "frame_skip": settings["frameskip"],
+        "max_pool": settings["maxpool"],
+        "noop_max": settings["noop_max"],
+        "fire_reset": settings["use_fire_reset"],
+        "ale_compat": settings["episodic_life"],
+    }
+    if mode == AutoresetMode.NEXT_STEP:
+        ours = make_registered_vec(game, n, autoreset_mode=mode, **how)
+    else:
+        ours = make_vec(game, n, num_threads=int(random.integers(1, 3)), **how)
+    settings = {"num_envs": n, "autoreset_mode": mode.value, **settings}
+    player = Player(random, list(range(int(ours.single_action_space.n))))
+    step = played = episodes = 0
+    try:
+        while played < frames:
+            if step % 150 == 0:
+                seeds = random.integers(0, 2**31 - 1, n) if step == 0 else None
+                check("observations of a reset", ours.reset(seed=seeds)[0], theirs.reset(seed=seeds)[0])
+                player.begin()
+            if random.random() < 0.02:
+                _detour_of_made(ours, random)
+            actions = np.array([player.act() for _ in range(n)])
+            observations, *results, infos = theirs.step(actions)
+            got, *own_results, own_infos = ours.step(actions)
+            check("observations", got, observations)
+            check_outcome(own_results, results)
+            ended = own_results[1] | own_results[2]
+            if mode == AutoresetMode.SAME_STEP:
+                check("lives", own_infos["lives"], infos["lives"])
+                check("_final_obs", own_infos.get("_final_obs", np.zeros(n, bool)), ended)
+                if ended.any():
+                    check("final observations", own_infos["final_obs"][ended], infos["final_obs"][ended])
+            episodes += int(ended.sum())
+            played += int(own_infos["frames"].sum())
+            step += 1
+    except Difference as error:
+        raise Difference(f"{settings}, step {step}, {player.manner}: {error}") from None
+    finally:
+        ours.close()
+    return Compared(settings, played, episodes)
+
+
+def _detour_of_made(env: Any, random: np.random.Generator) -> None:
+    """Play on parcade's environments alone, then return to where they were."""
+    saved = env.get_state()
+    for _ in range(random.integers(1, 8)):
+        env.step(random.integers(0, env.single_action_space.n, env.num_envs))
+    env.set_state(saved)
