@@ -245,6 +245,8 @@ def compare_raw(game: str, seed: int, frames: int) -> Compared:
     }
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ours, theirs = RawAtariEnv(game, **settings), ale_py.AtariEnv(game, **settings)
+    if ours.get_action_meanings()[0] != "NOOP":  # Video Checkers' few actions; the wrapper needs it to wait
+        wrapping["noop_max"] = 0
     if wrapped:
         settings = {**settings, "wrapper": wrapping}
         ours, theirs = AtariPreprocessing(ours, **wrapping), AtariPreprocessing(theirs, **wrapping)
