@@ -214,6 +214,23 @@ def _play_episode(
 # --- ale-py's environment for Gymnasium, also under Gymnasium's wrapper -------------------------------------
 
 
+def _wrapper_settings(random: np.random.Generator) -> dict[str, Any]:
+    """Random settings of Gymnasium's AtariPreprocessing."""
+    return {
+        "noop_max": chosen(random, 0, 1, 30, int(random.integers(2, 60))),
+        "frame_skip": int(random.integers(1, 9)),
+        "screen_size": chosen(
+            random,
+            84,
+            int(random.integers(8, 161)),
+            (int(random.integers(8, 161)), int(random.integers(8, 211))),
+        ),
+        "terminal_on_life_loss": chosen(random, False, True),
+        "grayscale_obs": chosen(random, False, True),
+        "scale_obs": chosen(random, False, True),
+    }
+
+
 def compare_raw(game: str, seed: int, frames: int) -> Compared:
     """Compare `RawAtariEnv` with ale-py's `AtariEnv`, half of the time under `AtariPreprocessing`."""
     random = np.random.default_rng(seed)
@@ -230,19 +247,7 @@ def compare_raw(game: str, seed: int, frames: int) -> Compared:
         "full_action_space": chosen(random, False, True),
         "max_num_frames_per_episode": limit or None,
     }
-    wrapping = {
-        "noop_max": chosen(random, 0, 1, 30, int(random.integers(2, 60))),
-        "frame_skip": int(random.integers(1, 9)),
-        "screen_size": chosen(
-            random,
-            84,
-            int(random.integers(8, 161)),
-            (int(random.integers(8, 161)), int(random.integers(8, 211))),
-        ),
-        "terminal_on_life_loss": chosen(random, False, True),
-        "grayscale_obs": chosen(random, False, True),
-        "scale_obs": chosen(random, False, True),
-    }
+    wrapping = _wrapper_settings(random)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ours, theirs = RawAtariEnv(game, **settings), ale_py.AtariEnv(game, **settings)
     if ours.get_action_meanings()[0] != "NOOP":  # Video Checkers' few actions; the wrapper needs it to wait
