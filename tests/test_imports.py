@@ -20,9 +20,8 @@ random presets plugins ranges stand_ins terminal_picture flags
 machine
 files
 zoo
-capture rl
+capture rl atari
 model
-atari
 experience
 envs
 integrations cluster testing

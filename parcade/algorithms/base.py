@@ -193,8 +193,7 @@ def prepared_once(
     """
     if 4 * observations.numel() > PREPARED_LIMIT_BYTES:
         return observations, policy
-    converts_first = getattr(policy.torso, "begins_with_autocast", False)
-    return policy.prepare(observations, precision.dtype if converts_first else torch.float32), policy.evaluate
+    return policy.prepare(observations, policy.input_format(precision.dtype)), policy.evaluate
 
 
 def update_statistics(policy: Policy, observations: Tensor, exchange: Exchange) -> None:

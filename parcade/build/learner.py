@@ -23,6 +23,7 @@ from parcade.exchange.choice import exchange_of_ranks
 from parcade.machine.devices import make_repeatable, torch_device
 from parcade.machine.heap import keep_freed_memory
 from parcade.machine.timing import Timer
+from parcade.model import pixels
 from parcade.model.actions import actions_of
 from parcade.model.compiled import compile_network
 from parcade.model.policy import Policy
@@ -46,6 +47,8 @@ def make_policy(config: TrainConfig) -> Policy:
     env = make_vec(config.game, 1, config.run.backend, settings=config.env)
     observation, actions = env.single_observation_space, env.single_action_space
     env.close()
+    if config.run.backend == "native" and is_atari(config.game):
+        pixels.use_compiled()  # loaded with the console above
     torch.manual_seed(config.run.seed)
     policy = _policy_for(config, observation, actions)
     is_population = algorithm_row(config.run.algorithm).make.source_kind == "population"

@@ -15,10 +15,11 @@ import torch
 from gymnasium.spaces import Space
 from torch import Tensor, nn
 
+from parcade.model import pixels
 from parcade.model.actions import BoxActions, actions_of
 from parcade.model.image_networks import orthogonal
 from parcade.model.networks import NetworkConfig, build_torso
-from parcade.model.precision import full_precision
+from parcade.model.precision import autocast_dtype, full_precision
 from parcade.model.value_heads import value_head_of
 
 PREPARED_ROWS = 64
@@ -47,19 +48,30 @@ class RunningStatistics(nn.Module):
         for buffer in (self.count, self.mean, self.sum_of_squares):
             buffer.zero_()
 
-    def moments_of(self, x: Tensor) -> Tensor:
-        """Return count, sums and sums of squares of x, for summing over ranks: ``[1 + 2 * size]`` float64."""
-        x = x.flatten(end_dim=x.ndim - self.mean.ndim - 1)
+    def moments_of(self, x: Tensor, *, stacked: bool = False) -> Tensor:
+        """Return count, sums and sums of squares of x, for summing over ranks: ``[1 + 2 * size]`` float64.
+
+        Those of bytes are exact. If x is ``stacked``, the axis before those of the statistics counts frames,
+        of which only the newest is summed.
+        """
+        x = x.flatten(end_dim=x.ndim - self.mean.ndim - (2 if stacked else 1))
+        if stacked and pixels.is_served(x):
+            total, squares = pixels.newest_sums(x)
+        else:
+            total, squares = self._sums(x[:, -1] if stacked else x)
+        count = torch.full((1,), float(x.shape[0]), dtype=torch.float64, device=x.device)
+        return torch.cat([count, total.flatten(), squares.flatten()])
+
+    def _sums(self, x: Tensor) -> tuple[Tensor, Tensor]:
         total = torch.zeros_like(self.mean)
         squares = torch.zeros_like(self.mean)
-        # Squares of bytes are exact in float32. Those of large numbers would leave no digits of a variance.
-        wide = torch.float32 if x.dtype == torch.uint8 else torch.float64
+        # In float32, squares of large numbers would leave no digits of a variance.
+        wide = torch.int32 if x.dtype == torch.uint8 else torch.float64
         for part in x.split(1024):  # avoids a copy of the entire batch
             part = part.to(wide)
             total += part.sum(0)
             squares += part.square().sum(0)
-        count = torch.full((1,), float(x.shape[0]), dtype=torch.float64, device=x.device)
-        return torch.cat([count, total.flatten(), squares.flatten()])
+        return total, squares
 
     def moments(self) -> Tensor:
         """Return count, sums and sums of squares of all that was merged, as ``moments_of`` does."""
@@ -183,7 +195,14 @@ class Policy(nn.Module):
 
     def input_moments(self, observations: Tensor) -> Tensor:
         """Return the moments of observations ``[T, B, ...]``; in a frame stack, of the newest frame only."""
-        return self.statistics.moments_of(observations[:, :, -1] if self.is_stack else observations)
+        return self.statistics.moments_of(observations, stacked=self.is_stack)
+
+    def input_format(self, autocast: torch.dtype) -> torch.dtype:
+        """Return the type of inputs that leaves ``evaluate`` under autocast to this format its results.
+
+        Inputs are converted only for a network whose first layer would convert them.
+        """
+        return autocast if getattr(self.torso, "begins_with_autocast", False) else torch.float32
 
     def prepare(self, observations: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Scale or normalise observations ``[T, B, ...]`` in float32; return network inputs of this type.
@@ -192,6 +211,9 @@ class Policy(nn.Module):
         times as fast. Statistics change only between batches, so all epochs over a batch can share inputs.
         """
         x = observations.flatten(0, 1)
+        if pixels.is_served(x) and (self.is_stack or self.statistics is None):
+            inputs = pixels.normalized(x, *self._of_each_pixel(x.shape[2:]), dtype)
+            return inputs.unflatten(0, observations.shape[:2])
         if x.ndim == 4:
             x = x.permute(0, 2, 3, 1)
         # A CPU normalises a few rows at a time, which stay in its cache. A traced graph cannot branch on it.
@@ -202,6 +224,12 @@ class Policy(nn.Module):
             for rows, inputs_out in zip(x.split(PREPARED_ROWS), inputs.split(PREPARED_ROWS), strict=True):
                 inputs_out.copy_(self._normalize(rows))
         return inputs.unflatten(0, observations.shape[:2])
+
+    def _of_each_pixel(self, shape: torch.Size) -> tuple[Tensor, Tensor, float]:
+        """Return offset and scale, of this shape, and the clipping of normalisation."""
+        if self.statistics is None:
+            return torch.zeros(shape), torch.full(shape, self.byte_scale), math.inf
+        return self.statistics.offset, self.statistics.scale, self.input_clip
 
     def _normalize(self, x: Tensor) -> Tensor:
         """Return rows ``[N, ...]``, images channels last, scaled or normalised, float32 and contiguous."""
@@ -224,7 +252,8 @@ class Policy(nn.Module):
 
         Shapes: observations ``[T, B, ...]``, state ``[2, B, H]``, starts ``[T, B]``.
         """
-        return self.evaluate(self.prepare(observations), state, starts)
+        inputs = self.prepare(observations, self.input_format(autocast_dtype(observations.device.type)))
+        return self.evaluate(inputs, state, starts)
 
     def evaluate(
         self, inputs: Tensor, state: Tensor | None = None, starts: Tensor | None = None

@@ -34,6 +34,13 @@ def full_precision(device: str) -> contextlib.AbstractContextManager:
     return torch.autocast(device, enabled=False)
 
 
+def autocast_dtype(device: str) -> torch.dtype:
+    """Return the format to which the present autocast converts; float32 without autocast."""
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return torch.float32
+
+
 def cpu_has_bfloat16() -> bool:
     """Return whether this CPU multiplies bfloat16 natively (AVX512-BF16)."""
     return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)())
