@@ -162,11 +162,12 @@ def _table(facts: Facts) -> list[tuple[str, str]]:
     cores = f"{facts.cores}, usable {_cores(facts.usable_cores)}; {len(facts.numa_nodes) or 1} NUMA node(s)"
     built = f"CUDA {facts.torch_cuda}" if facts.torch_cuda else "CPUs only"
     kernels = f"cache {facts.numba_cache or '-'}, {facts.numba_kernels_cached} kernels cached"
+    load = "unknown" if facts.load is None else f"{facts.load:.1f}"
     job = facts.slurm_job.get("SLURM_JOB_ID")
     missing = "not installed"
     rows = [
-        ("CPU", f"{facts.cpu}; {' '.join(facts.simd) or 'vector instructions unknown'}"),
-        ("cores", f"{cores}; load {facts.load:.1f}"),
+        ("CPU", f"{facts.cpu}; {' '.join(facts.simd or ()) or 'vector instructions unknown'}"),
+        ("cores", f"{cores}; load {load}"),
         ("cgroup", f"{quota}, {memory}"),
         ("memory", f"{_gib(facts.memory_bytes)}; /dev/shm {free} free of {shared}"),
     ]

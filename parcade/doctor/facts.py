@@ -45,7 +45,7 @@ class Facts:
     cgroup_cores: float | None
     load: float | None
     numa_nodes: tuple[tuple[int, ...], ...]
-    simd: tuple[str, ...]
+    simd: tuple[str, ...] | None
     memory_bytes: int | None
     cgroup_memory_bytes: int | None
     shared_memory_bytes: int | None
@@ -87,7 +87,7 @@ def quick_facts(processes: tuple[Processes, ...] = ()) -> Facts:
         cores=os.cpu_count() or 1,
         usable_cores=usable_cores(),
         cgroup_cores=cgroup_cores(),
-        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        load=_load(),
         numa_nodes=numa_nodes(),
         simd=simd_flags(),
         memory_bytes=_memory_bytes(),
@@ -122,13 +122,20 @@ def numa_nodes() -> tuple[tuple[int, ...], ...]:
     return tuple(parse_cpu_list(read_fact(node / "cpulist") or "") for node in nodes)
 
 
-def simd_flags() -> tuple[str, ...]:
-    """Return the SIMD_FLAGS that this CPU has."""
+def simd_flags() -> tuple[str, ...] | None:
+    """Return the SIMD_FLAGS that this CPU has; None where the kernel does not list its features."""
     for line in (read_fact("/proc/cpuinfo") or "").splitlines():
         if line.startswith(("flags", "Features")):
             flags = line.split(":", 1)[1].split()
             return tuple(flag for flag in SIMD_FLAGS if flag in flags)
-    return ()
+    return None
+
+
+def _load() -> float | None:
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):  # not on this system, or without /proc
+        return None
 
 
 def _memory_bytes() -> int | None:
@@ -149,14 +156,16 @@ def _shared_memory() -> tuple[int | None, int | None]:
 def _numba_facts() -> dict:
     """Return the facts about the cache of compiled kernels, without importing Numba, which takes a second."""
     name, cache = kernel_cache()
-    nearest = next(path for path in (cache, *cache.parents) if path.exists())
+    # os.path and os.walk, because a Path raises below a directory of another user, e.g. that of $HOME.
+    nearest = next(path for path in (cache, *cache.parents) if os.path.exists(path))
+    files = [name for _, _, names in os.walk(cache) for name in names]
     # The stamp is written last. A cache that other projects share may have kernels of theirs without it.
-    is_complete = next(cache.rglob(KERNELS_STAMP), None) is not None
+    is_complete = KERNELS_STAMP in files
     return {
         "numba": _version("numba"),
         "numba_cache": name,
         "numba_cache_writable": os.access(nearest, os.W_OK),
-        "numba_kernels_cached": sum(1 for _ in cache.rglob("*.nbc")) if is_complete else 0,
+        "numba_kernels_cached": sum(name.endswith(".nbc") for name in files) if is_complete else 0,
     }
 
 
@@ -167,8 +176,11 @@ def kernel_cache() -> tuple[str, Path]:
     package = Path(__file__).resolve().parents[1] / "atari"
     if os.access(package, os.W_OK):
         return "in the package directory", package
-    caches = os.environ.get("XDG_CACHE_HOME")
-    return "in the user's cache directory", (Path(caches) if caches else Path.home() / ".cache") / "numba"
+    home = os.path.expanduser("~")  # Path.home raises where a user has none
+    caches = os.environ.get("XDG_CACHE_HOME") or f"{home}/.cache"
+    if sys.platform == "darwin":
+        caches = f"{home}/Library/Caches"
+    return "in the user's cache directory", Path(caches) / "numba"
 
 
 def _version(package: str) -> str | None:

@@ -11,16 +11,23 @@ from parcade.report.findings import Finding, by_gravity
 Rule = Callable[[Facts, PlannedRun], Iterator[Finding]]
 
 BUSY_LOAD_SHARE = 0.5
-"""With a load average above this share of the cores, wall-clock measurements are not repeatable."""
+"""With a load average above this share of the machine's cores, wall-clock rates are not repeatable."""
 RANK_MEMORY_BYTES = 700 * 2**20
 """Resident memory of a rank with torch, ale-py and a few consoles: 500 to 700 MiB measured."""
 RANK_SHARED_MEMORY_BYTES = 32 * 2**20
 """Memory that Open MPI and MPICH map in /dev/shm per rank, rounded up."""
+RAY_STORE_BYTES = 2**30
+"""Ray's store of objects, in /dev/shm where that has room (``topology.ray_engine.OBJECT_STORE_BYTES``)."""
 
 
 def _threads_of(facts: Facts) -> int:
     """Return how many threads of the run's processes compute at once."""
     return sum(group.count * group.widest.threads for group in facts.processes)
+
+
+def _ranks_up_to(most: int, plan: PlannedRun) -> int:
+    """Return the largest number of ranks, up to ``most``, with which the run starts."""
+    return max((ranks for ranks in plan.possible_ranks if ranks <= most), default=max(1, most))
 
 
 def threads_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
@@ -60,15 +67,13 @@ def waiting_threads_spin(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
 
 def ranks_against_cores(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """More ranks than cores."""
-    most = max(1, int(facts.core_budget))
-    best = max((n for n in plan.possible_ranks if n <= most), default=most)
     if plan.ranks > max(facts.core_budget, 1):
         yield Finding(
             "more-ranks-than-cores",
             "warning",
             says="there are more ranks than cores, so each Allreduce waits for ranks that are not running",
             evidence=f"{plan.ranks} ranks on {facts.core_budget:g} core(s)",
-            fix=f"use --ranks {best} here, or more hosts",
+            fix=f"use --ranks {_ranks_up_to(int(facts.core_budget), plan)} here, or more hosts",
         )
 
 
@@ -119,22 +124,25 @@ def cgroup(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     limit = min((b for b in (facts.memory_bytes, facts.cgroup_memory_bytes) if b is not None), default=None)
     needed = plan.num_processes * RANK_MEMORY_BYTES
     if limit is not None and needed > limit:
-        fitting = max(1, limit // RANK_MEMORY_BYTES)
+        fix = "use fewer actors, learners or shards or raise the limit"
+        if not plan.parts:
+            fix = f"use --ranks {_ranks_up_to(limit // RANK_MEMORY_BYTES, plan)} or raise the limit"
+        if plan.num_processes == 1:
+            fix = "raise the limit, or use a machine with more memory"
         yield Finding(
             "memory",
             "problem",
             says="the processes of the run may not fit in memory",
-            evidence=f"{plan.num_processes} processes of about {RANK_MEMORY_BYTES >> 20} MiB, "
+            evidence=f"{plan.num_processes} process(es) of about {RANK_MEMORY_BYTES >> 20} MiB, "
             f"{limit / 2**30:.1f} GiB allowed",
-            fix=("use fewer actors, learners or shards" if plan.parts else f"use --ranks {fitting}")
-            + " or raise the limit",
+            fix=fix,
         )
 
 
 def numa(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """Cores on several NUMA nodes: memory that is near some of them and far from others."""
     nodes = len([node for node in facts.numa_nodes if set(node) & set(facts.usable_cores)])
-    if nodes > 1 and plan.engine != "mpi":
+    if nodes > 1 and plan.engine == "local" and facts.widest_threads > 1:
         yield Finding(
             "numa",
             "note",
@@ -147,13 +155,15 @@ def numa(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
 
 def simd(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """The number formats that the CPU supports natively."""
+    if facts.simd is None:
+        return
     native_bfloat16 = {"avx512_bf16", "amx_bf16", "bf16"} & set(facts.simd)
     if plan.precision == "bfloat16" and plan.device == "cpu" and not native_bfloat16:
         yield Finding(
             "bfloat16-is-slow-here",
             "warning",
             says="this CPU has no native bfloat16 support; float32 is faster",
-            evidence=f"vector instructions: {' '.join(facts.simd) or 'unknown'}",
+            evidence=f"vector instructions: {' '.join(facts.simd) or 'none of those that matter'}",
             fix="use --precision float32",
         )
     if plan.precision == "float32" and plan.device == "cpu" and native_bfloat16:
@@ -208,15 +218,27 @@ def _mpi_family(text: str) -> str | None:
 
 
 def shared_memory(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
-    """A /dev/shm that is too small for the ranks; its default size in containers is 64 MiB."""
-    free, needed = facts.shared_memory_free_bytes, plan.num_processes * RANK_SHARED_MEMORY_BYTES
-    if plan.engine in ("mpi", "ray") and free is not None and free < needed:
+    """A /dev/shm that is too small for ranks or Ray; its default size in containers is 64 MiB."""
+    free = facts.shared_memory_free_bytes
+    if free is None:
+        return
+    fix = "free some space, or start the container with --shm-size=2g"
+    needed = plan.num_processes * RANK_SHARED_MEMORY_BYTES
+    if plan.engine == "mpi" and free < needed:
         yield Finding(
             "shared-memory",
             "problem",
             says="/dev/shm is too small for the processes on this host; they would crash with a bus error",
             evidence=f"{free >> 20} MiB free, about {needed >> 20} MiB needed",
-            fix="free some space, or start the container with --shm-size=2g",
+            fix=fix,
+        )
+    if plan.parts and free < RAY_STORE_BYTES:
+        yield Finding(
+            "shared-memory",
+            "warning",
+            says="Ray's store of objects does not fit in /dev/shm; Ray keeps it on disk, which is slower",
+            evidence=f"{free >> 20} MiB free, {RAY_STORE_BYTES >> 20} MiB needed",
+            fix=fix,
         )
 
 
@@ -239,8 +261,7 @@ def gpu(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     if plan.device == "cuda" and not facts.torch_sees_gpu:
         found, fix = "nvidia-smi shows no GPU", "use --device cpu, or a machine with an NVIDIA GPU"
         if facts.gpus:
-            found = f"{', '.join(facts.gpus)}, driver {facts.gpu_driver}"
-            fix = "install a torch build with CUDA"
+            found, fix = f"{', '.join(facts.gpus)}, driver {facts.gpu_driver}", _fix_of_unseen_gpu(facts)
         built = f"CUDA {facts.torch_cuda}" if facts.torch_cuda else "CPUs only"
         evidence = f"{found}; torch is built for {built}"
         yield Finding(
@@ -248,7 +269,15 @@ def gpu(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
         )
     elif plan.device == "cpu" and facts.gpus:
         says = "this run does not use the machine's GPU"
-        yield Finding("gpu-idle", "note", says=says, evidence=facts.gpus[0], fix="use --device cuda")
+        first = "" if facts.torch_sees_gpu else f"{_fix_of_unseen_gpu(facts)}; then "
+        yield Finding("gpu-idle", "note", says=says, evidence=facts.gpus[0], fix=f"{first}use --device cuda")
+
+
+def _fix_of_unseen_gpu(facts: Facts) -> str:
+    """Return what makes torch see a GPU that nvidia-smi shows."""
+    if facts.torch_cuda is None:
+        return "install a torch build with CUDA"
+    return f"check CUDA_VISIBLE_DEVICES, and that the driver is new enough for CUDA {facts.torch_cuda}"
 
 
 def roms(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
@@ -287,12 +316,13 @@ def numba_cache(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
 
 def load(facts: Facts, plan: PlannedRun) -> Iterator[Finding]:
     """Other work on the machine."""
-    if facts.load is not None and facts.load > BUSY_LOAD_SHARE * facts.core_budget:
+    # The load is that of the machine: also of cores that this process may not use, and of other containers.
+    if facts.load is not None and facts.load > BUSY_LOAD_SHARE * facts.cores:
         yield Finding(
             "machine-is-busy",
             "note",
             says="other programs are running: wall-clock rates will not be repeatable",
-            evidence=f"load average {facts.load:.1f} on {facts.core_budget:g} core(s)",
+            evidence=f"load average {facts.load:.1f} on {facts.cores} core(s)",
             fix="compare rates per CPU-second, or wait",
         )
 

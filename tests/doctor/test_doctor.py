@@ -53,6 +53,53 @@ def test_cached_kernels_are_counted_where_numba_keeps_them():
 
 
 @pytest.mark.quick
+def test_a_home_that_is_another_users_or_none_is_no_error(tmp_path, monkeypatch):
+    """Of a container's user who runs an installation of root's: stat fails below root's directory."""
+
+    def refused(path, *args, **kwargs):
+        if str(path).startswith(str(tmp_path / "root" / ".cache")):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real_stat(path, *args, **kwargs)
+
+    real_stat = os.stat
+    (tmp_path / "root").mkdir()
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(facts.os, "access", lambda path, mode: False)
+    monkeypatch.setenv("HOME", str(tmp_path / "root"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", refused)
+        found = facts.quick_facts()
+    assert found.numba_cache == "in the user's cache directory"
+    assert not found.numba_cache_writable and found.numba_kernels_cached == 0
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    assert facts.kernel_cache() == ("in the user's cache directory", Path("~/.cache/numba"))
+
+
+@pytest.mark.quick
+def test_the_cache_of_macos_is_where_numba_has_it(monkeypatch):
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("HOME", "/Users/ada")
+    monkeypatch.setattr(facts.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(facts.sys, "platform", "darwin")
+    assert facts.kernel_cache()[1] == Path("/Users/ada/Library/Caches/numba")
+
+
+@pytest.mark.quick
+def test_a_load_that_the_system_does_not_tell_is_unknown(monkeypatch, capsys):
+    from parcade.commands.doctor import _print
+
+    def unobtainable():
+        raise OSError("Load average was unobtainable")
+
+    monkeypatch.setattr(os, "getloadavg", unobtainable)
+    _print(facts.quick_facts(), [], [])
+    assert "load unknown" in capsys.readouterr().out
+
+
+@pytest.mark.quick
 def test_kernels_of_other_projects_are_none_of_ours(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     (tmp_path / "other.nbc").touch()

@@ -56,8 +56,8 @@ SICK = {
         "number 0; the machine has 4", "--bind-to none"),
     rules.cgroup: ({"cgroup_cores": 2.0, "processes": WIDE}, {}, "cgroup-cpu-limit", "warning",
         "quota of 2 cores, 4 cores visible, 16 threads", "--threads-per-rank 1"),
-    rules.numa: ({"numa_nodes": ((0, 1), (2, 3))}, {"engine": "local", "ranks": 1}, "numa", "note",
-        "2 NUMA nodes", "--ranks 2"),
+    rules.numa: ({"numa_nodes": ((0, 1), (2, 3)), "processes": WIDE}, {"engine": "local", "ranks": 1},
+        "numa", "note", "2 NUMA nodes", "--ranks 2"),
     rules.simd: ({"simd": ("avx2",)}, {}, "bfloat16-is-slow-here", "warning", "avx2", "--precision float32"),
     rules.mpi: ({"mpi_launcher_version": "HYDRA build details: MPICH"}, {}, "mpi-mismatch", "problem",
         "HYDRA", "mpiexec first on PATH"),
@@ -134,6 +134,71 @@ def test_the_ranks_that_the_doctor_advises_divide_the_environments():
 def test_a_process_on_one_numa_node_is_not_told_to_bind_itself():
     facts = dataclasses.replace(HEALTHY, numa_nodes=((0, 1), (2, 3)), usable_cores=(2, 3))
     assert list(rules.numa(facts, PlannedRun())) == []
+
+
+@pytest.mark.parametrize(
+    "processes, plan",
+    [
+        (ONE_THREAD, {"engine": "serial"}),
+        (WIDE, {"engine": "ray", "parts": (("actor", 3, 1), ("learner", 1, 4))}),
+    ],
+)
+def test_only_a_process_with_several_threads_that_ranks_could_replace_is_told_of_numa_nodes(processes, plan):
+    facts = dataclasses.replace(HEALTHY, numa_nodes=((0, 1), (2, 3)), processes=processes)
+    assert list(rules.numa(facts, PlannedRun(**plan))) == []
+
+
+def test_the_load_of_other_peoples_cores_is_no_finding():
+    """Of a job with 4 of 64 cores, or a container with a quota: the load average is that of the machine."""
+    facts = dataclasses.replace(HEALTHY, cores=64, load=30.0)
+    assert list(rules.load(facts, PLAN)) == []
+    assert list(rules.load(dataclasses.replace(HEALTHY, cores=64, load=1.5, cgroup_cores=2.0), PLAN)) == []
+    (finding,) = rules.load(dataclasses.replace(facts, load=33.0), PLAN)
+    assert "on 64 core(s)" in finding.evidence
+
+
+def test_a_single_process_without_memory_is_not_told_to_be_one_and_ranks_still_divide_the_environments():
+    def fix(memory_bytes, **plan):
+        (finding,) = rules.cgroup(
+            dataclasses.replace(HEALTHY, cgroup_memory_bytes=memory_bytes), PlannedRun(**plan)
+        )
+        return finding.fix
+
+    assert fix(512 << 20) == "raise the limit, or use a machine with more memory"
+    five_ranks = 5 * rules.RANK_MEMORY_BYTES
+    assert fix(five_ranks, engine="mpi", ranks=8).startswith("use --ranks 5 or")
+    assert fix(five_ranks, engine="mpi", ranks=8, possible_ranks=(1, 2, 4, 8)).startswith("use --ranks 4 or")
+
+
+def test_a_gpu_that_torch_does_not_see_is_first_made_visible():
+    facts = dataclasses.replace(HEALTHY, gpus=("a GPU",), gpu_driver="580")
+    for_cpus, for_cuda = facts, dataclasses.replace(facts, torch_cuda="12.8")
+    for device in ("cpu", "cuda"):
+        plan = PlannedRun(device=device)
+        ((no_cuda,), (hidden,)) = (list(rules.gpu(each, plan)) for each in (for_cpus, for_cuda))
+        assert no_cuda.fix.startswith("install a torch build with CUDA")
+        assert hidden.fix.startswith("check CUDA_VISIBLE_DEVICES")
+    (idle,) = rules.gpu(dataclasses.replace(for_cuda, torch_sees_gpu=True), PlannedRun())
+    assert idle.fix == "use --device cuda"
+
+
+def test_nothing_is_said_of_number_formats_where_the_kernel_lists_no_features():
+    facts = dataclasses.replace(HEALTHY, simd=None)
+    assert list(rules.simd(facts, PLAN)) == [] == list(rules.simd(facts, PlannedRun()))
+    (finding,) = rules.simd(dataclasses.replace(HEALTHY, simd=()), PLAN)
+    assert finding.rule == "bfloat16-is-slow-here"
+
+
+def test_ray_with_a_small_shared_memory_is_slow_and_does_not_crash():
+    from parcade.topology.ray_engine import OBJECT_STORE_BYTES
+
+    assert rules.RAY_STORE_BYTES == OBJECT_STORE_BYTES
+    plan = PlannedRun(engine="ray", parts=(("actor", 1, 1), ("learner", 1, 1)))
+    facts = dataclasses.replace(HEALTHY, shared_memory_free_bytes=512 << 20)
+    (finding,) = rules.shared_memory(facts, plan)
+    assert finding.level == "warning" and "slower" in finding.says and "1024 MiB" in finding.evidence
+    assert list(rules.shared_memory(HEALTHY, plan)) == []
+    assert list(rules.shared_memory(facts, PlannedRun(engine="ray"))) == [], "the cluster is elsewhere"
 
 
 def test_the_missing_mpi_is_no_matter_to_a_local_run():
