@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ class RunningProcess:
     memory_bytes: int
     voluntary_switches: float
     involuntary_switches: float
+    child_cores_used: float = 0.0
+    """Of the processes that it started, e.g. to compile the consoles."""
 
 
 def watch(processes: list[ProcessRecord], seconds: float) -> list[RunningProcess]:
@@ -61,6 +64,7 @@ def watch(processes: list[ProcessRecord], seconds: float) -> list[RunningProcess
                 memory_bytes=last["memory"],
                 voluntary_switches=(last["voluntary"] - first["voluntary"]) / elapsed,
                 involuntary_switches=(last["involuntary"] - first["involuntary"]) / elapsed,
+                child_cores_used=max(0.0, last["child_seconds"] - first["child_seconds"]) / elapsed,
             )
         )
     return watched
@@ -71,6 +75,19 @@ def thread_seconds(process: psutil.Process) -> dict[int, float]:
     return {thread.id: thread.user_time + thread.system_time for thread in process.threads()}
 
 
+def _child_seconds(process: psutil.Process) -> float:
+    """Return the CPU seconds of a process's children and theirs so far, also of those that have ended."""
+    import psutil
+
+    own = process.cpu_times()
+    spent = own.children_user + own.children_system
+    for child in process.children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # ended meanwhile
+            times = child.cpu_times()
+            spent += times.user + times.system
+    return spent
+
+
 def _sample(pid: int) -> dict | None:
     import psutil
 
@@ -79,6 +96,7 @@ def _sample(pid: int) -> dict | None:
         switches = process.num_ctx_switches()
         return {
             "threads": thread_seconds(process),
+            "child_seconds": _child_seconds(process),
             "affinity": tuple(process.cpu_affinity() if hasattr(process, "cpu_affinity") else ()),
             "memory": process.memory_info().rss,
             "voluntary": switches.voluntary,
@@ -115,7 +133,7 @@ def examine_running(
             evidence=", ".join(f"{p.name}: core {p.affinity[0]}" for p in pinned),
             fix="start with mpiexec --bind-to none or --map-by core",
         )
-    idle = [process for process in processes if process.cores_used < 0.05]
+    idle = [process for process in processes if process.cores_used + process.child_cores_used < 0.05]
     if are_all and processes and len(idle) == len(processes):
         yield Finding(
             "nothing-runs",

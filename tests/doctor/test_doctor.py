@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from parcade.cluster.processes import ProcessRecord, own_record, start_ticks, wr
 from parcade.config import RunConfig, TrainConfig, to_json
 from parcade.doctor import facts, pools
 from parcade.doctor.pools import PlannedRun
-from parcade.doctor.running import RunningProcess, has_parts_on_ray, look_at_run
+from parcade.doctor.running import RunningProcess, examine_running, has_parts_on_ray, look_at_run
 from parcade.doctor.start import plan_of, warn_at_start
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
@@ -283,6 +284,25 @@ def test_a_process_of_a_run_is_found_and_its_threads_are_watched(tmp_path):
     finally:
         spinning.kill()
         spinning.communicate()
+
+
+def test_a_process_that_waits_for_its_children_is_not_said_to_do_nothing(tmp_path):
+    """A training waits so while the consoles are compiled."""
+    child = "print(flush=True)\nwhile True: sum(range(10**6))"
+    program = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])"
+    waits = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        waits.stdout.readline()
+        (tmp_path / "processes").mkdir()
+        here = ProcessRecord("rank", 0, waits.pid, start_ticks(waits.pid), socket.gethostname())
+        write_record(tmp_path, here)
+        (seen,) = look_at_run(tmp_path, 1.0)
+        assert seen.child_cores_used > 0
+        works = dataclasses.replace(seen, cores_used=0.0, child_cores_used=1.0)
+        assert list(examine_running([works], cores=2.0)) == []
+    finally:
+        os.killpg(waits.pid, signal.SIGKILL)
+        waits.communicate()
 
 
 @pytest.mark.quick
