@@ -257,6 +257,21 @@ assert.deepEqual(commands, ["start", "start"]);
 """)
 
 
+@pytest.mark.parametrize("missing", ["undefined", "() => { throw new Error('SecurityError'); }"])
+def test_a_browser_that_keeps_gamepads_from_the_page_still_has_a_keyboard(run, missing):
+    """Firefox does where a page comes without encryption from another machine."""
+    run(
+        """
+const { Controls } = await import("./race_controls.js");
+navigator.getGamepads = MISSING;
+const held = [];
+const controls = new Controls((keys) => held.push(keys.join()), () => {});
+controls.handlers.keydown({ code: "ArrowLeft", target: {}, preventDefault() {} });
+assert.deepEqual(held, ["left"]);
+""".replace("MISSING", missing)
+    )
+
+
 def test_a_report_changes_texts_of_the_list_and_no_element(run):
     run(
         SUMMARY
@@ -326,6 +341,68 @@ assert.deepEqual(names.slice(0, 3), [...pong, "mean of 2: ppo qbert"]);
     )
 
 
+def test_a_run_next_to_the_mean_of_its_group_has_the_colour_of_that_mean(run):
+    run(
+        SUMMARY
+        + """
+const { Compare } = await import("./compare.js");
+const runs = ["a0", "a1", "b0", "b1", "c0"].map((id) => summary(id, { group: id[0] }));
+const compare = new Compare();
+compare.mean.checked = true;
+const curve = { x: [1], y: [1], low: [1], high: [1] };
+compare.show(runs);
+await settled();
+const curves = Object.fromEntries(runs.map(({ id }) => [id, { score_mean: curve }]));
+await waiting("/curves")[0].answer({ curves, complete: true });
+await waiting("/bands")[0].answer({ a: { runs: 2, ...curve }, b: { runs: 2, ...curve } });
+const colours = compare.chart.series.map((each) => each.colour);
+const [a, b] = ["--curve-0", "--curve-1"];
+assert.deepEqual(colours, [a, a, b, b, "--muted", a, b]);
+"""
+    )
+
+
+def test_tables_of_processes_keep_their_frame_and_its_focus(run):
+    run("""
+const { PartsPanel } = await import("./parts_panel.js");
+let poll;
+globalThis.setInterval = (work) => { poll = work; return 1; };
+const panel = new PartsPanel("a");
+const answer = async (beat) => {
+  const processes = beat ? [{ name: "rank 0", host: "h", pid: 1, beat, begun: true, scope: "learn" }] : [];
+  requests.length = 0;
+  poll();
+  await waiting("/api/run?")[0].answer({ processes, part_counters: {} });
+  await waiting("/metrics")[0].answer({ metrics: {} });
+};
+await answer(1);
+const frame = panel.list.firstElementChild;
+await answer(2);
+assert.equal(panel.list.firstElementChild, frame);
+assert.match(frame.textContent, /learn2$/);
+await answer(0);
+assert.match(panel.list.textContent, /^No process/);
+await answer(3);
+assert.match(panel.list.textContent, /learn3$/);
+""")
+
+
+def test_a_server_that_does_not_answer_is_one_line_that_says_so(run):
+    run("""
+const box = document.createElement("p");
+document.getElementById = () => box;
+const { get } = await import("./api.js");
+const { reporting } = await import("./dom.js");
+globalThis.fetch = async () => { throw new TypeError("Failed to fetch"); };
+assert.equal(await reporting(() => get("runs")), undefined);
+assert.match(box.textContent, /^the server does not answer; /);
+globalThis.fetch = async () => ({ ok: false, status: 401 });
+await reporting(() => get("runs"));
+assert.match(box.textContent, /^the server was started again/);
+process.exit();
+""")
+
+
 def test_all_runs_are_chosen_and_none_again_and_stay_chosen_in_other_views(run):
     run(
         SUMMARY
@@ -376,7 +453,9 @@ def test_saliency_lies_over_the_rows_that_the_agent_sees(run):
         PANEL
         + """
 const image = { data: new Uint8ClampedArray(80 * 80 * 4) };
-panel.heat.getContext = () => ({ createImageData: () => image, putImageData: () => {} });
+let drawn = 0;
+panel.heat.getContext = () => ({ createImageData: () => image, putImageData: () => { drawn += 1; } });
+panel.controls.saliency = "gradient";
 const rows = async (observations) => {
   const arrays = [["pictures", [1, 1, 160]]];
   await socket.tell({
@@ -394,6 +473,10 @@ const rows = async (observations) => {
 };
 assert.equal(await rows("grey"), "100%");
 assert.match(await rows("karpathy_2016"), /^76/);
+assert.equal(drawn, 2);
+panel.controls.saliency = "";  // turned off, but the player has not yet heard of it
+await rows("grey");
+assert.equal(drawn, 2);
 panel.close();
 process.exit();
 """

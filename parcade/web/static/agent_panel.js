@@ -137,7 +137,7 @@ export class AgentPanel {
     const { data, action_values: actionValues, value, action } = message;
     if (data.pictures.shape[0]) this.projector.add(pictures(data.pictures, true));
     this.#showObservation(data.observation);
-    if (data.saliency) this.#showHeat(data.saliency);
+    if (data.saliency && this.controls.saliency) this.#showHeat(data.saliency);  // not one sent before it was turned off
     const [low, high] = this.kind === "probability" ? [0, 1] : [Math.min(...actionValues), Math.max(...actionValues)];
     this.bars.forEach(({ bar, number, row }, i) => {
       const given = actionValues[i];  // null where a diverged policy gives no number

@@ -45,7 +45,9 @@ export async function joinTabs() {
 }
 
 /** The server refused the token: it was started again, with another one. */
-export class BadToken extends Error {}
+export class BadToken extends Error {
+  constructor() { super("the server was started again, with another token"); }
+}
 
 async function request(method, name, parameters) {
   const query = new URLSearchParams();
@@ -55,7 +57,7 @@ async function request(method, name, parameters) {
   const response = await fetch(`/api/${name}?${query}`, {
     method,
     headers: { Authorization: `Bearer ${token}` },
-  });
+  }).catch(() => { throw new Error("the server does not answer; is parcade still running?"); });
   if (response.status === 401) throw new BadToken();
   if (!response.ok) {
     const said = await response.json().catch(() => ({}));

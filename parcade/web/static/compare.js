@@ -49,6 +49,7 @@ export class Compare {
     const changed = runs.map((run) => run.id).join() !== this.names.join();
     this.names = runs.map((run) => run.id);
     this.groups = new Map([...runs].reverse().map((run) => [run.group, { text: `${run.algorithm} ${run.game}`, first: run.id }]));
+    this.groupOf = new Map(runs.map((run) => [run.id, run.group]));
     if (changed || (runs.length && !Object.keys(this.meanings ?? {}).length)) this.learning = this.#learnMetrics();
     return this.draw();
   }
@@ -108,7 +109,9 @@ export class Compare {
     const groups = Object.keys(bands);
     this.names.forEach((name, i) => {
       const each = seriesOf(name, curveColour(i), curves[name][this.metric]);
-      series.push(groups.length ? { ...each, low: each.y, high: each.y, faint: true } : each);
+      const group = groups.indexOf(this.groupOf.get(name));
+      const faint = { low: each.y, high: each.y, faint: true, colour: group < 0 ? "--muted" : curveColour(group) };
+      series.push(groups.length ? { ...each, ...faint } : each);
     });
     groups.forEach((group, i) => {
       const { runs, ...curve } = bands[group];

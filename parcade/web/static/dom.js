@@ -82,7 +82,7 @@ export async function reporting(work) {
   try {
     return await work();
   } catch (error) {
-    notice(error.message || "the server does not answer; is parcade still running?");
+    notice(error.message);
     return undefined;
   }
 }

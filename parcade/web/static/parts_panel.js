@@ -7,6 +7,15 @@ import { findings } from "./time_panel.js";
 
 const POLL_MS = 3000;
 
+/** Show a table, or a note where it has no rows. Its frame stays, or it would lose focus and scroll back at every poll. */
+function showRows(parent, headers, rows, caption, note) {
+  if (!rows.length) return parent.replaceChildren(el("p", { class: "note" }, note));
+  const made = table(headers, rows, caption);
+  const frame = parent.firstElementChild;
+  if (frame?.getAttribute("role") === "region") return frame.replaceChildren(...made.children);
+  return parent.replaceChildren(made);
+}
+
 export class PartsPanel {
   constructor(name) {
     this.name = name;
@@ -44,9 +53,8 @@ export class PartsPanel {
     if (!run) return;
     const { metrics } = await get("metrics", { run: this.name });
     const state = (p) => (p.ended ? "ended" : p.lost ? "died" : p.begun ? `in ${p.scope}` : `starting, in ${p.scope}`);
-    this.list.replaceChildren(run.processes.length
-      ? table(["Process", "Host", "Pid", "State", "Heartbeats"], run.processes.map((p) => [p.name, p.host, String(p.pid), state(p), String(p.beat)]), "Processes")
-      : el("p", { class: "note" }, "No process has registered in this run's directory."));
+    showRows(this.list, ["Process", "Host", "Pid", "State", "Heartbeats"], run.processes.map((p) => [p.name, p.host, String(p.pid), state(p), String(p.beat)]), "Processes",
+      "No process has registered in this run's directory.");
     const names = run.processes.map((p) => p.name);
     if (names.join() !== this.names?.join()) {
       this.names = names;
@@ -54,9 +62,8 @@ export class PartsPanel {
       this.choice.replaceChildren(...["", ...names].map((name) => el("option", { value: name, selected: name === chosen }, name || "all processes")));
     }
     const counters = Object.entries(run.part_counters);
-    this.counters.replaceChildren(counters.length
-      ? table(["Counter", "Value", "Meaning"], counters.map(([name, value]) => [el("code", {}, name), human(value), metrics[name] ?? ""]), "Restarts and losses")
-      : el("p", { class: "note" }, "This run has no parts that restart: actors, learners and shards of a distributed system."));
+    showRows(this.counters, ["Counter", "Value", "Meaning"], counters.map(([name, value]) => [el("code", {}, name), human(value), metrics[name] ?? ""]), "Restarts and losses",
+      "This run has no parts that restart: actors, learners and shards of a distributed system.");
   }
 
   async #showStacks() {

@@ -18,6 +18,15 @@ const CELLS = [
   ["down left", ""], ["down", "▼"], ["down right", ""],
 ];
 
+/** Return the gamepads; none where the browser keeps them from a page that came without encryption (--host). */
+function connectedPads() {
+  try {
+    return [...navigator.getGamepads()].filter((pad) => pad?.connected);
+  } catch {
+    return [];
+  }
+}
+
 export class Controls {
   /** `onchange(keys)` is called when the held keys change, and `oncommand(name)` with "start" or "pause". */
   constructor(onchange, oncommand) {
@@ -77,7 +86,7 @@ export class Controls {
   /** Read the gamepads once per picture while there is one; browsers send no events for their buttons. */
   #poll() {
     cancelAnimationFrame(this.polling);
-    const pads = [...navigator.getGamepads()].filter((pad) => pad?.connected);
+    const pads = connectedPads();
     if (!pads.length) {  // one that is unplugged lets go of its keys
       this.pad = [];
       this.padStarts = false;
