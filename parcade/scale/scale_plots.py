@@ -60,14 +60,17 @@ def _draw_rates(axes, series: SeriesResult) -> None:
 
 
 def _draw_efficiency(axes, series: SeriesResult) -> None:
-    for shared, colour, label in ((True, "0.45", "ranks share cores"), (False, "black", "one core per rank")):
-        samples = series.samples(shared=shared)
-        if samples:
-            shares = efficiency(samples)
-            axes.plot(list(shares), list(shares.values()), "o-", color=colour, ms=5, lw=1.2, label=label)
+    alone, every = series.samples(), series.samples(shared=True)
+    lines = [(every, "0.45", "ranks share cores")] if every != alone else []
+    lines += [(alone, "black", "one core per thread")] if alone else []
+    for samples, colour, label in lines:
+        shares = efficiency(samples)
+        axes.plot(list(shares), list(shares.values()), "o-", color=colour, ms=5, lw=1.2, label=label)
     axes.axhline(1.0, color="0.75", lw=1, ls="--")
-    axes.set(xlabel="cores required (ranks x threads)", ylabel="efficiency per core", ylim=(0, 1.2))
+    top = max(1.2, 1.1 * max(efficiency(every).values()))  # caches and noise give more than 100 %
+    axes.set(xlabel="cores required (ranks x threads)", ylabel="efficiency per core", ylim=(0, top))
     axes.set_xlim(left=0)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.grid(alpha=0.25)
     axes.legend(frameon=False, fontsize=8)

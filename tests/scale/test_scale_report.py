@@ -18,7 +18,7 @@ from parcade.scale.answers import Questions, answer, steps_to_score
 from parcade.scale.jobs import TrainJob
 from parcade.scale.measure import Point, Series
 from parcade.scale.scale_page import _parameter, _simulated, predictions, scale_page
-from parcade.scale.scale_plots import draw_series
+from parcade.scale.scale_plots import _draw_efficiency, draw_series
 from parcade.scale.simulate import Simulated
 from parcade.scale.study_result import ScaleResult, SeriesResult, from_json, to_json
 from parcade.training_flags import parse_training
@@ -232,6 +232,21 @@ def test_a_picture_is_drawn_with_and_without_simulated_sizes(study, tmp_path):
     draw_series(study.series[0], tmp_path / "b.png")
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("a.png", "b.png"))
     assert (tmp_path / "a.png").stat().st_size < 150_000
+
+
+def test_every_efficiency_is_in_the_picture_and_its_legend_names_only_what_is_drawn():
+    figure = pytest.importorskip("matplotlib.figure", reason="the extra parcade[plots] is not installed")
+
+    def drawn(*points):
+        axes = figure.Figure().subplots()
+        _draw_efficiency(axes, SeriesResult(Series("strong", 1, 8), list(points)))
+        return axes.get_ylim()[1], [text.get_text() for text in axes.get_legend().get_texts()]
+
+    one, two = point(1, 8, rates=(100.0,)), point(2, 8, rates=(270.0,))
+    top, legend = drawn(one, two)
+    assert top > 1.35 and legend == ["one core per thread"]
+    top, legend = drawn(one, point(4, 8, rates=(200.0,), shares_cores=True))
+    assert top == 1.2 and legend == ["ranks share cores", "one core per thread"]
 
 
 def test_waiting_for_the_actors_thread_is_not_communicating():
