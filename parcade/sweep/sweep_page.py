@@ -30,7 +30,7 @@ def sweep_page(
     ]
     blocks += [
         Heading("Trials of the search"),
-        *_distribution(plan, trials),
+        *_distribution(trials),
         _trials_table(folder, plan, ordered),
     ]
     failed = [
@@ -126,7 +126,7 @@ def _importance_blocks(plan: SweepPlan, trials: list[Trial]) -> list[Block]:
     found, check = importances_of(plan, trials)
     if not found:
         return [Text(f"At least {FEWEST_TRIALS} trials with different values are needed.")]
-    rows = [[each.name, f"{each.share:.2f}", f"{each.chance:.3f}"] for each in found]
+    rows = [[each.name, f"{each.share:.2f}", _chance(each.chance)] for each in found]
     return [
         Table(["setting", "variance explained", "by chance"], rows),
         Text(
@@ -135,6 +135,11 @@ def _importance_blocks(plan: SweepPlan, trials: list[Trial]) -> list[Block]:
             "setting had no effect. Effects of combinations are not counted."
         ),
     ]
+
+
+def _chance(chance: float) -> str:
+    """Return a probability with three decimals. The least one, 0.0005, is not zero."""
+    return "< 0.001" if chance < 0.001 else f"{chance:.3f}"
 
 
 def importances_of(plan: SweepPlan, trials: list[Trial]) -> tuple[list[Importance], int]:
@@ -146,7 +151,7 @@ def importances_of(plan: SweepPlan, trials: list[Trial]) -> tuple[list[Importanc
     return importances(plan.axes, [settings for settings, _ in known], values), check
 
 
-def _distribution(plan: SweepPlan, trials: list[Trial]) -> list[Block]:
+def _distribution(trials: list[Trial]) -> list[Block]:
     values = [trial.value for trial in trials if trial.state == "finished" and trial.value is not None]
     if not values:
         return []

@@ -141,7 +141,7 @@ class Runs:
         summary = {key: value for key, value in facts.items() if key != "result"}
         if found.status != "running":
             summary["eta_seconds"] = None
-        return {**summary, "status": found.status, "reason": found.reason, "processes": len(records)}
+        return {**summary, "status": found.status, "reason": found.reason}
 
 
 def _is_run(path: Path) -> bool:
@@ -206,19 +206,17 @@ def _facts(run: Path, name: str, ages: dict[str, float | None]) -> dict[str, Any
         "id": name,
         "game": _text(config.get("game")),
         "algorithm": _text(settings.get("algorithm")),
-        "engine": _text(settings.get("engine")),
-        "backend": _text(settings.get("backend")),
         "seed": _number(settings.get("seed")),
         "target_score": _number(settings.get("target_score")),
         "total_frames": total,
         "report_seconds": _number(settings.get("report_seconds")) or 5.0,
         "group": _group(config, settings),
         "started": ages["config.json"] or ages["metrics.jsonl"] or 0.0,
-        "updated": ages["metrics.jsonl"],
-        **{key: last.get(key) for key in ("frames", "score_mean", "episodes", "wall_seconds", "cpu_seconds")},
-        "frames_per_second": last.get("frames_per_second"),
+        **{
+            key: last.get(key)
+            for key in ("frames", "score_mean", "episodes", "wall_seconds", "frames_per_second")
+        },
         "eta_seconds": _seconds_left(reports, settings, total),
-        "restarts": last.get("parts/restarts"),
         "result": result,
     }
 

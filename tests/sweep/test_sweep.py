@@ -13,11 +13,12 @@ from parcade.config import to_json
 from parcade.errors import UsageError
 from parcade.files.outputs import make_folders
 from parcade.files.run_directory import read_json, write_json
+from parcade.report.page import Table
 from parcade.sweep import sweeping
 from parcade.sweep.objective import CHECKS, Budget, Objective
 from parcade.sweep.plan import FOLDERS, SweepPlan, open_sweep, read_sweep
 from parcade.sweep.runs import Failed, Training, TrialRuns, set_aside_others
-from parcade.sweep.sweep_page import importances_of
+from parcade.sweep.sweep_page import _importance_blocks, importances_of
 from parcade.sweep.trials import Trial, best_first, efficient_trials, read_trials, run_of, write_trial
 from parcade.training_flags import parse_training
 
@@ -181,6 +182,12 @@ def test_importance_compares_trials_after_the_same_part_of_the_budget(folder):
     found, check = importances_of(PLAN, read_trials(folder, "trials"))
     assert check == 1  # as far as the stopped trial got
     assert found[0].name == "learning_rate"
+
+
+def test_no_importance_has_a_probability_of_zero():
+    trials = [trial(number, value=float(number), rate=1e-4 * 1.3**number) for number in range(16)]
+    table = next(block for block in _importance_blocks(PLAN, trials) if isinstance(block, Table))
+    assert table.rows[0] == ["learning_rate", "1.00", "< 0.001"]
 
 
 def test_efficient_trials_are_those_without_a_cheaper_and_better_one(folder):
