@@ -28,7 +28,12 @@ def _is_image(observed: Tensor, inputs: Tensor) -> bool:
 
     Bytes with two axes are a stack of RAM; an image with two axes is Karpathy's, int8.
     """
-    return inputs.ndim == 5 or (inputs.ndim == 4 and observed.dtype != torch.uint8)
+    return inputs.ndim in (5, 6) or (inputs.ndim == 4 and observed.dtype != torch.uint8)
+
+
+def _pixels(inputs: Tensor) -> Tensor:
+    """Return a view ``[N, height, width, ...]`` of inputs ``[N, ...]``: frames come first in colour stacks."""
+    return inputs.movedim(1, 3) if inputs.ndim == 5 else inputs
 
 
 def _levels(heat: Tensor) -> np.ndarray:
@@ -48,8 +53,8 @@ def gradient(
         inputs = inputs.requires_grad_()
         score = policy.evaluate(inputs, state, starts[None]).scores[0, 0, action]
         (slope,) = torch.autograd.grad(score, inputs)
-    slope = slope[0, 0].abs()
-    return _levels(slope.sum(-1) if slope.ndim == 3 else slope)
+    slope = _pixels(slope[0])[0].abs()
+    return _levels(slope.reshape(*slope.shape[:2], -1).sum(-1))
 
 
 def occlusion(
@@ -59,7 +64,7 @@ def occlusion(
     inputs = policy.prepare(observed[None])
     if not _is_image(observed, inputs):
         return None
-    image = inputs[0, 0]  # [height, width] or [height, width, stack]
+    image = _pixels(inputs[0])[0]  # [height, width], or with axes of frames and colours
     height, width = image.shape[:2]
     mean = image.mean((0, 1), keepdim=True)
     rows = np.linspace(0, height, PATCHES + 1).astype(int)
@@ -69,9 +74,9 @@ def occlusion(
         for top, bottom in zip(rows[:-1], rows[1:], strict=True)
         for left, right in zip(columns[:-1], columns[1:], strict=True)
     ]
-    covered = image.repeat(len(patches) + 1, *[1] * image.ndim)  # the last one stays as it is
-    for i, patch in enumerate(patches):
-        covered[i][patch] = mean
+    covered = inputs[0].repeat(len(patches) + 1, *[1] * image.ndim)  # the last one stays as it is
+    for pixels, patch in zip(_pixels(covered), patches, strict=False):
+        pixels[patch] = mean
     states = None if state is None else state.expand(-1, len(covered), -1).contiguous()
     scores = policy.evaluate(covered[None], states, starts.expand(1, len(covered))).scores[0]
     change = (scores[:-1] - scores[-1]).norm(dim=-1)

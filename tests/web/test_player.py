@@ -148,18 +148,20 @@ def test_the_values_of_actions_are_probabilities_and_saliency_has_the_images_sha
 
 
 @pytest.mark.quick
-def test_both_saliencies_find_the_only_pixel_that_matters():
+@pytest.mark.parametrize("colours", [(), (3,)])
+def test_both_saliencies_find_the_only_pixel_that_matters(colours):
     torch.manual_seed(0)
-    policy = Policy((1, 20, 20), np.uint8, 2, NetworkConfig("mlp", normalize_input=False), "actor_critic")
+    shape = (1, 20, 20, *colours)
+    policy = Policy(shape, np.uint8, 2, NetworkConfig("mlp", normalize_input=False), "actor_critic")
 
     class OnePixel(torch.nn.Module):
         num_features = policy.torso.num_features
 
         def forward(self, x):
-            return x[:, 0, 7, 13, None].expand(-1, self.num_features)
+            return x[:, 0, 7, 13].reshape(len(x), -1)[:, :1].expand(-1, self.num_features)
 
     policy.torso = OnePixel()
-    observed = torch.full((1, 1, 20, 20), 100, dtype=torch.uint8)
+    observed = torch.full((1, *shape), 100, dtype=torch.uint8)
     observed[0, 0, 7, 13] = 255
     for name, saliency in SALIENCIES.items():
         heat = saliency(policy, observed, None, torch.tensor([False]), 1)

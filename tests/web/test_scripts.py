@@ -483,6 +483,43 @@ process.exit();
     )
 
 
+def test_an_agent_that_sees_colours_is_shown_with_one_picture_per_frame(run):
+    run(
+        PANEL
+        + """
+const pixels = [];
+panel.stack.append = (...canvases) => {
+  for (const canvas of canvases) {
+    canvas.getContext = () => ({
+      createImageData: (width, height) => ({ data: new Uint8ClampedArray(4 * width * height) }),
+      putImageData: ({ data }) => pixels.push([...data]),
+    });
+    panel.stack.insertBefore(canvas, null);
+  }
+};
+const arrays = [["pictures", [1, 1, 160]]];
+await socket.tell({
+  type: "start", game: "pong", seed: 0, frame_skip: 4, observations: "rgb", checkpoints: [100], kept: [100],
+  actions: ["none"], action_value_kind: "probability", acts_greedily: false, pinned: null, replaying: null,
+  arrays,
+});
+const { deflateSync } = await import("node:zlib");
+const head = new TextEncoder().encode(JSON.stringify({
+  type: "step", action_values: [1], value: 0, action: 0, score: 3, step: 1, lives: 2, ended: false,
+  arrays: [["pictures", [0, 1, 160]], ["observation", [2, 1, 2, 3]]],
+}));
+const body = deflateSync(Uint8Array.from({ length: 12 }, (_, i) => i));
+const message = Buffer.concat([Buffer.from(Uint32Array.of(head.length).buffer), head, body]);
+socket.onmessage({ data: Uint8Array.from(message).buffer });
+while (!pixels.length && !box.textContent) await new Promise((resolve) => { setTimeout(resolve, 5); });
+assert.equal(box.textContent, "");
+assert.deepEqual(pixels, [[0, 1, 2, 255, 3, 4, 5, 255], [6, 7, 8, 255, 9, 10, 11, 255]]);
+panel.close();
+process.exit();
+"""
+    )
+
+
 @pytest.mark.parametrize("kind", ["probability", "Q value"])
 def test_an_agent_that_has_diverged_is_shown_without_numbers(run, kind):
     run(

@@ -2,7 +2,7 @@
 
 import { get, openSocket } from "./api.js";
 import { Chart } from "./chart.js";
-import { GREYS, HEAT, Projector, draw, paletteOf, pictures, takeMessages } from "./console.js";
+import { GREYS, HEAT, Projector, draw, drawColours, paletteOf, pictures, takeMessages } from "./console.js";
 import { el, labelled, notice, reporting, select, setValue } from "./dom.js";
 import { human, percent, score } from "./format.js";
 
@@ -161,13 +161,19 @@ export class AgentPanel {
     this.value.set([{ name: "value", colour: "--curve-0", x, y, low: y, high: y }], { x: "seconds", xRange: [-VALUE_SECONDS, 0] });
   }
 
-  /** An image, or the frames of a stack, oldest first; numbers of RAM or a vector as one row. */
+  /** An image, or the frames of a stack, oldest first, grey or in colour; numbers of RAM or a vector as one row. */
   #showObservation({ shape, bytes }) {
-    const [height, width] = shape.length >= 2 ? shape.slice(-2) : [1, shape[0]];
-    const count = bytes.length / (height * width);
+    const colours = shape.length === 4 ? 3 : 1;
+    const [height, width] = shape.length === 4 ? shape.slice(1) : shape.length >= 2 ? shape.slice(-2) : [1, shape[0]];
+    const size = height * width * colours;
+    const count = bytes.length / size;
     while (this.stack.children.length > count) this.stack.lastChild.remove();
     while (this.stack.children.length < count) this.stack.append(el("canvas", { role: "img", "aria-label": `Frame ${this.stack.children.length + 1} of the observation` }));
-    for (let i = 0; i < count; i++) draw(this.stack.children[i], { height, width, indices: bytes.subarray(i * height * width) }, GREYS);
+    for (let i = 0; i < count; i++) {
+      const frame = bytes.subarray(i * size, (i + 1) * size);
+      if (colours === 3) drawColours(this.stack.children[i], { height, width, bytes: frame });
+      else draw(this.stack.children[i], { height, width, indices: frame }, GREYS);
+    }
     if (!this.game || this.playing.data.pictures.shape[0]) return;
     draw(this.screen, { height, width, indices: bytes.subarray((count - 1) * height * width) }, GREYS);
   }

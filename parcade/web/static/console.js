@@ -60,13 +60,22 @@ export const GREYS = Uint32Array.from({ length: 256 }, (_, i) => 0xff000000 | (i
 /** Transparent to cyan: saliency over a picture. */
 export const HEAT = Uint32Array.from({ length: 256 }, (_, i) => (Math.round(i * 0.8) << 24) | 0xffff20);
 
-export function draw(canvas, { height, width, indices }, palette) {
+function paint(canvas, height, width, colourOf) {
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, height);
   const words = new Uint32Array(image.data.buffer);
-  for (let p = 0; p < indices.length; p++) words[p] = palette[indices[p]];
+  for (let p = 0; p < words.length; p++) words[p] = colourOf(p);
   context.putImageData(image, 0, 0);
+}
+
+export function draw(canvas, { height, width, indices }, palette) {
+  paint(canvas, height, width, (p) => palette[indices[p]]);
+}
+
+/** Draw red, green and blue bytes, `[height, width, 3]`. */
+export function drawColours(canvas, { height, width, bytes }) {
+  paint(canvas, height, width, (p) => 0xff000000 | (bytes[3 * p + 2] << 16) | (bytes[3 * p + 1] << 8) | bytes[3 * p]);
 }
 
 const FRAME_MS = 1000 / 60;
