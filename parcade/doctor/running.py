@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from parcade.cluster.processes import ProcessRecord, read_records
 from parcade.errors import UsageError
 from parcade.files.run_directory import read_json
+from parcade.machine.cgroup import read_fact
 from parcade.report.findings import Finding
 
 if TYPE_CHECKING:
@@ -53,6 +56,8 @@ def watch(processes: list[ProcessRecord], seconds: float) -> list[RunningProcess
             continue
         elapsed = time.perf_counter() - started
         used = {thread: cpu - first["threads"].get(thread, 0.0) for thread, cpu in last["threads"].items()}
+        # Those of a thread that has ended are missing.
+        voluntary, involuntary = np.maximum((last["switches"] - first["switches"]) / elapsed, 0).tolist()
         watched.append(
             RunningProcess(
                 name=process.name,
@@ -62,8 +67,8 @@ def watch(processes: list[ProcessRecord], seconds: float) -> list[RunningProcess
                 busy_threads=sum(cpu / elapsed > BUSY_SHARE for cpu in used.values()),
                 affinity=last["affinity"],
                 memory_bytes=last["memory"],
-                voluntary_switches=(last["voluntary"] - first["voluntary"]) / elapsed,
-                involuntary_switches=(last["involuntary"] - first["involuntary"]) / elapsed,
+                voluntary_switches=voluntary,
+                involuntary_switches=involuntary,
                 child_cores_used=max(0.0, last["child_seconds"] - first["child_seconds"]) / elapsed,
             )
         )
@@ -88,19 +93,30 @@ def _child_seconds(process: psutil.Process) -> float:
     return spent
 
 
+def _switches(process: psutil.Process) -> np.ndarray:
+    """Return the voluntary and the involuntary context switches of all threads of a process so far.
+
+    On Linux, psutil counts only those of the first thread.
+    """
+    total = np.zeros(2, np.int64)
+    for thread in Path(f"/proc/{process.pid}/task").glob("*/status"):
+        lines = (read_fact(thread) or "").splitlines()  # empty if the thread has ended
+        counts = dict(line.split(":") for line in lines if "ctxt_switches" in line)
+        total += [int(counts.get(f"{kind}_ctxt_switches", 0)) for kind in ("voluntary", "nonvoluntary")]
+    return total if total.any() else np.array(process.num_ctx_switches())
+
+
 def _sample(pid: int) -> dict | None:
     import psutil
 
     try:
         process = psutil.Process(pid)
-        switches = process.num_ctx_switches()
         return {
             "threads": thread_seconds(process),
             "child_seconds": _child_seconds(process),
             "affinity": tuple(process.cpu_affinity() if hasattr(process, "cpu_affinity") else ()),
             "memory": process.memory_info().rss,
-            "voluntary": switches.voluntary,
-            "involuntary": switches.involuntary,
+            "switches": _switches(process),
         }
     except psutil.Error:
         return None
@@ -155,4 +171,10 @@ def look_at_run(run: Path, seconds: float) -> list[RunningProcess]:
     processes = [record for record in read_records(run) if record.is_at_work and record.is_running_here()]
     if not processes:
         raise UsageError(f"no process on this machine trains in {run}; a run can be examined while it trains")
-    return watch(processes, seconds)
+    watched = watch(processes, seconds)
+    if not watched:
+        raise UsageError(
+            f"no process of {run} could be watched: it ended, or its threads are hidden from this user, as on "
+            "macOS; give the flags of its training instead of --run"
+        )
+    return watched

@@ -286,6 +286,33 @@ def test_a_process_of_a_run_is_found_and_its_threads_are_watched(tmp_path):
         spinning.communicate()
 
 
+def test_the_context_switches_of_all_threads_are_counted(tmp_path):
+    program = (
+        "import threading, time\ndef nap():\n    while True: time.sleep(0.002)\n"
+        "threading.Thread(target=nap).start()\nprint(flush=True)"
+    )
+    napping = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    try:
+        napping.stdout.readline()
+        (tmp_path / "processes").mkdir()
+        here = ProcessRecord("rank", 0, napping.pid, start_ticks(napping.pid), socket.gethostname())
+        write_record(tmp_path, here)
+        (seen,) = look_at_run(tmp_path, 1.0)
+        assert seen.voluntary_switches > 10, "its first thread waits for the second"
+    finally:
+        napping.kill()
+        napping.communicate()
+
+
+@pytest.mark.quick
+def test_a_run_whose_processes_cannot_be_watched_is_not_said_to_have_no_problems(tmp_path, monkeypatch):
+    (tmp_path / "processes").mkdir()
+    write_record(tmp_path, own_record("rank", 0))
+    monkeypatch.setattr("parcade.doctor.running._sample", lambda pid: None)
+    with pytest.raises(UsageError, match="no process of .* could be watched"):
+        look_at_run(tmp_path, 0.01)
+
+
 def test_a_process_that_waits_for_its_children_is_not_said_to_do_nothing(tmp_path):
     """A training waits so while the consoles are compiled."""
     child = "print(flush=True)\nwhile True: sum(range(10**6))"
