@@ -174,7 +174,7 @@ def look_at_run(run: Path, seconds: float) -> list[RunningProcess]:
     watched = watch(processes, seconds)
     if not watched:
         raise UsageError(
-            f"no process of {run} could be watched: it ended, or its threads are hidden from this user, as on "
+            f"no process of {run} could be watched: it ended, or its threads are hidden from you, as on "
             "macOS; give the flags of its training instead of --run"
         )
     return watched

@@ -32,7 +32,7 @@ def _is_image(observed: Tensor, inputs: Tensor) -> bool:
 
 
 def _pixels(inputs: Tensor) -> Tensor:
-    """Return a view ``[N, height, width, ...]`` of inputs ``[N, ...]``: frames come first in colour stacks."""
+    """Return a view ``[N, height, width, ...]`` of ``[N, ...]``: stacks of colours have frames first."""
     return inputs.movedim(1, 3) if inputs.ndim == 5 else inputs
 
 
