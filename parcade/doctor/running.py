@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 BUSY_SHARE = 0.2
 """A thread counts as busy if it used more than this share of a core while it was watched."""
+PREEMPTED_PER_CPU_SECOND = 50.0
+"""Threads that compete for a core are preempted some hundred times per second of its time. Busy threads that
+are not preempted take turns: one pool emulates, and another one learns."""
 
 
 @dataclass(frozen=True)
@@ -131,12 +134,15 @@ def examine_running(
     """
     busy = sum(process.busy_threads for process in processes)
     several = any(process.busy_threads > 1 for process in processes)
-    if several and busy > cores:
+    preempted = sum(process.involuntary_switches for process in processes)
+    competes = preempted > PREEMPTED_PER_CPU_SECOND * sum(process.cores_used for process in processes)
+    if several and busy > cores and competes:
         yield Finding(
             "threads-oversubscribed",
             "problem" if busy >= 2 * cores else "warning",
             says=f"{busy} threads are busy on {cores:g} core(s)",
-            evidence=", ".join(f"{p.name}: {p.busy_threads} busy threads" for p in processes),
+            evidence=", ".join(f"{p.name}: {p.busy_threads} busy threads" for p in processes)
+            + f", preempted {preempted:,.0f} times a second",
             fix=f"use --threads-per-rank {max(1, int(cores // max(1, len(processes))))}",
         )
     pinned = [process for process in processes if len(process.affinity) == 1]

@@ -218,7 +218,7 @@ def test_findings_come_gravest_first_and_fit_one_line():
 def process(name, **changes):
     shown = {"cores_used": 1.0, "threads": 9, "busy_threads": 1, "affinity": (0, 1)}
     return RunningProcess(
-        name, 100, **{**shown, **changes}, memory_bytes=1, voluntary_switches=1, involuntary_switches=1
+        name, 100, **{"involuntary_switches": 300, **shown, **changes}, memory_bytes=1, voluntary_switches=1
     )
 
 
@@ -226,6 +226,8 @@ def test_a_run_under_way_is_judged_by_what_its_threads_do():
     assert list(examine_running([process("0"), process("1")], cores=2)) == []
     (finding,) = examine_running([process("0", busy_threads=2), process("1", busy_threads=2)], cores=2)
     assert finding.rule == "threads-oversubscribed" and finding.level == "problem"
+    takes_turns = process("0", busy_threads=3, cores_used=1.9, involuntary_switches=4)
+    assert list(examine_running([takes_turns], cores=2)) == [], "its pools never run at the same time"
     (finding,) = examine_running([process("0", affinity=(1,)), process("1", affinity=(1,))], cores=2)
     assert finding.rule == "ranks-share-a-core"
     alone = [process("0", affinity=(0,)), process("1", affinity=(0,))]
