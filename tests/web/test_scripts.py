@@ -257,6 +257,30 @@ assert.deepEqual(commands, ["start", "start"]);
 """)
 
 
+def test_a_page_that_opens_takes_no_press_from_the_page_that_plays(run):
+    """Every page of a race is told the start again when another one opens."""
+    run(
+        SOCKETS
+        + """
+const { RacePage } = await import("./race_page.js");
+const page = new RacePage({ listen: () => () => {} });
+const start = {
+  type: "start", game: "pong", name: "ada", mode: "alone", side: "A", against: "", seed: 0, episode: 1,
+  arrays: [["pictures", [0, 210, 160]], ["palette", [0, 3]]],
+};
+await sockets[0].tell(start);
+assert.deepEqual(page.consoles.children.slice(1), [page.bar, page.controls.element]);
+inserted.length = 0;
+await sockets[0].tell(start);
+assert.equal(box.textContent, "");
+assert.deepEqual(page.consoles.children, [page.cards[0].card, page.bar, page.controls.element]);
+assert.ok(!inserted.includes(page.bar) && !inserted.includes(page.controls.element));
+page.close();
+process.exit();
+"""
+    )
+
+
 @pytest.mark.parametrize("missing", ["undefined", "() => { throw new Error('SecurityError'); }"])
 def test_a_browser_that_keeps_gamepads_from_the_page_still_has_a_keyboard(run, missing):
     """Firefox does where a page comes without encryption from another machine."""

@@ -2,7 +2,7 @@
 
 import { get, openSocket } from "./api.js";
 import { GREYS, draw, paletteOf, pictures, takeMessages } from "./console.js";
-import { el, notice, reporting, setText } from "./dom.js";
+import { arrange, el, notice, reporting, setText } from "./dom.js";
 import { duration } from "./format.js";
 import { RaceChart } from "./race_chart.js";
 import { Controls } from "./race_controls.js";
@@ -102,7 +102,8 @@ export class RacePage {
       return { screen, points, card: el("figure", { class: "card console" }, el("figcaption", {}, el("b", {}, name), points), el("div", { class: "frame" }, screen)) };
     });
     // The style sheet puts the bar and the touch pad below the consoles, or on a phone below the person's.
-    this.consoles.replaceChildren(...this.cards.map(({ card }) => card), this.bar, this.controls.element);
+    // Both stay: any page that opens is a start for all, and a button or a finger on the pad would lose its press.
+    arrange(this.consoles, [...this.cards.map(({ card }) => card), this.bar, this.controls.element]);
   }
 
   #step(message) {
