@@ -281,6 +281,20 @@ process.exit();
     )
 
 
+def test_a_chart_of_shares_is_described_by_the_shares(run):
+    """An area's y is its upper edge, the sum of all shares below it."""
+    run("""
+const { Chart } = await import("./chart.js");
+const chart = new Chart({ label: "Learner" });
+const area = (name, low, high) => ({ name, colour: "--a", kind: "area", x: [1], y: high, low, high });
+chart.set([area("emulate", [0], [0.25]), area("learn", [0.25], [1])], { percent: true });
+assert.match(chart.canvas.attributes["aria-label"], /emulate: 25.0%; learn: 75.0%/);
+const y = [3, 4500];
+chart.set([{ name: "score", colour: "--a", x: [1, 2], y, low: y, high: y }], { percent: false });
+assert.match(chart.canvas.attributes["aria-label"], /score: 4.5k/);
+""")
+
+
 @pytest.mark.parametrize("missing", ["undefined", "() => { throw new Error('SecurityError'); }"])
 def test_a_browser_that_keeps_gamepads_from_the_page_still_has_a_keyboard(run, missing):
     """Firefox does where a page comes without encryption from another machine."""

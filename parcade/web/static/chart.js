@@ -44,7 +44,7 @@ export class Chart {
   set(series, options = {}) {
     this.series = series.filter((each) => each.x.length);
     Object.assign(this.options, options);
-    const ends = this.series.slice(0, 12).map((s) => `${s.name}: ${human(s.y[s.y.length - 1])}`);
+    const ends = this.series.slice(0, 12).map((s) => `${s.name}: ${this.#shown(valueAt(s, s.x[s.x.length - 1]))}`);
     this.canvas.setAttribute("aria-label", `${this.label}. ${ends.join("; ") || "No data yet"}. Arrow keys read values.`);
     this.redraw();
   }
@@ -137,6 +137,10 @@ export class Chart {
     this.#moveTo(Math.min(high, Math.max(low, at)), true);
   }
 
+  #shown(value) {
+    return this.options.percent ? `${(value * 100).toFixed(1)}%` : human(value);
+  }
+
   #moveTo(x, speaks = false) {
     this.cursor = x;
     this.tip.hidden = x === null || !this.series.length;
@@ -144,17 +148,16 @@ export class Chart {
     if (this.tip.hidden) return;
     const rows = this.series.map((s) => [s, valueAt(s, x)]).filter(([, value]) => value !== null).slice(0, 14);
     const at = axisFormat(this.options.x)(x);
-    const show = (v) => (this.options.percent ? `${(v * 100).toFixed(1)}%` : human(v));
     this.tip.replaceChildren(el("b", {}, at), ...rows.map(([s, value]) => {
       const mark = el("i");
       mark.style.background = colour(s.colour);
-      return el("span", {}, mark, `${s.name}  ${show(value)}`);
+      return el("span", {}, mark, `${s.name}  ${this.#shown(value)}`);
     }));
     const left = this.toX?.(x) ?? 0;
     const isRight = left > this.element.clientWidth / 2;
     this.tip.style.left = isRight ? "" : `${left + 10}px`;
     this.tip.style.right = isRight ? `${this.element.clientWidth - left + 10}px` : "";
-    if (speaks) this.spoken.textContent = [at, ...rows.map(([s, value]) => `${s.name} ${show(value)}`)].join(", ");
+    if (speaks) this.spoken.textContent = [at, ...rows.map(([s, value]) => `${s.name} ${this.#shown(value)}`)].join(", ");
   }
 
   toSvg(width = 860, height = 420) {
