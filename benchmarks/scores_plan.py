@@ -92,6 +92,23 @@ PQN = dataclasses.replace(
 
 PQN_FULL_SIZE = dataclasses.replace(PQN, flags=tuple(PQN_FULL_SIZE_FLAGS.split()))
 
+# The published learning rate and last epsilon, and the learner on a core of its own: half of the environments
+# play while it learns from the other half's steps (docs/LOG.md).
+PQN_BEAM_RIDER = dataclasses.replace(
+    PQN_FULL_SIZE,
+    games=("beam_rider",),
+    flags=(
+        *changed_flags(
+            PQN_FULL_SIZE_FLAGS,
+            num_envs="64",
+            learning_rate="2.5e-4",
+            final_learning_rate="1e-5",
+            epsilon_end="0.001",
+        ),
+        "--overlap",
+    ),
+)
+
 SMALL_IMAGES = "--image-height 42 --image-width 42 --network fine_cnn"
 CRAY_COMMON = (
     f"--backend native {SMALL_IMAGES} --precision auto --final-learning-rate 1e-4 --checkpoint-seconds 300"
@@ -157,6 +174,7 @@ GREEDY = tuple(
         BEST_PONG,
         CALMER,
         dataclasses.replace(PQN_FULL_SIZE, games=("beam_rider", "space_invaders")),
+        PQN_BEAM_RIDER,
     )
 )
 
@@ -222,7 +240,7 @@ SECTIONS = (
         "full-size",
         "The same on 84x84 images",
         "PQN with the Nature CNN.",
-        (PQN_FULL_SIZE,),
+        (PQN_FULL_SIZE, PQN_BEAM_RIDER),
         PUBLISHED,
         GOALS,
     ),
@@ -290,6 +308,7 @@ ORDER = (
     STICKY_PONG,
     ATARI_5,
     CALMER,
+    PQN_BEAM_RIDER,
     PQN_FULL_SIZE,
     *GREEDY,
     *RIVALS.values(),
