@@ -4,12 +4,14 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from parcade.cli import main
 from parcade.files.outputs import prepare_streams
 
+ROOT = Path(__file__).resolve().parents[1]
 TINY = (
     "train tiny_catch --total-frames 64 --num-envs 4 --unroll-length 16 --num-minibatches 1 --track none "
     "--run-dir run"
@@ -64,3 +66,25 @@ def test_a_path_that_is_no_text_is_refused_before_anything_is_written(capsys, tm
         "parcade: 'b\\udcff' is not valid UTF-8; use another name, or rename the file\n"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.processes
+def test_messages_that_cannot_be_written_do_not_end_the_work(tmp_path):
+    program = (
+        "import sys, warnings; from parcade.files.outputs import prepare_streams; prepare_streams(); "
+        "prepare_streams(); print('lost', file=sys.stderr, flush=True); warnings.warn('lost'); print('kept')"
+    )
+    line = ["sh", "-c", '"$0" -c "$1" 2>/dev/full', sys.executable, program]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b"kept\n")
+
+
+@pytest.mark.processes
+def test_messages_reach_stderr_at_once_with_characters_that_its_encoding_lacks(tmp_path):
+    program = (
+        "import os, sys; from parcade.files.outputs import prepare_streams; prepare_streams(); "
+        "print('\u2581', file=sys.stderr); os._exit(0)"
+    )
+    environment = {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, env=environment)
+    assert done.stderr == b"\\u2581\n"

@@ -9,9 +9,19 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from parcade.errors import UsageError
+
+
+class _Messages(io.FileIO):
+    """Standard error. Messages are lost on a full disk, or when the reader has left, and the work goes on."""
+
+    def write(self, data: Any) -> int | None:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
 
 
 def prepare_streams() -> None:
@@ -19,8 +29,13 @@ def prepare_streams() -> None:
 
     What goes to one that was closed (``>&-``) is discarded: Python has no such stream then, and a library's
     messages would go into the next file that is opened. Characters that the encoding lacks, such as the bars
-    of the live view in LANG=en_US.ISO-8859-1, are escaped.
+    of the live view in LANG=en_US.ISO-8859-1, are escaped. Messages that stderr cannot take are discarded.
     """
+    if sys.stderr is not None and sys.stderr is sys.__stderr__:
+        messages = io.BufferedWriter(_Messages(sys.stderr.fileno(), "w", closefd=False))
+        sys.stderr = sys.__stderr__ = io.TextIOWrapper(
+            messages, encoding=sys.stderr.encoding, line_buffering=True
+        )
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
