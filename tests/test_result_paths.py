@@ -3,12 +3,16 @@
 import errno
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from parcade.cli import main
+from parcade.commands.export import ExportFlags
+from parcade.commands.reports import report_folder
 from parcade.errors import UsageError
-from parcade.files.outputs import check_output_file, why_not_writable
+from parcade.files.outputs import check_output_file, make_folders, why_not_writable
+from parcade.files.run_directory import make_run_directory
 
 pytestmark = pytest.mark.quick
 
@@ -54,6 +58,43 @@ def test_the_files_of_a_run_are_not_replaced_by_other_results(tmp_path):
         with pytest.raises(UsageError, match="belongs to the run in"):
             check_output_file("out", str(tmp_path / name))
     check_output_file("out", str(tmp_path / "evaluation.json"))
+
+
+@pytest.mark.parametrize("make", [
+    lambda path: make_run_directory(Path(path)),
+    lambda path: make_folders("suite", Path(path), ("runs",)),
+    lambda path: report_folder(path, "profiles"),
+])  # fmt: skip
+@pytest.mark.parametrize("there, says", [
+    ("file", "file is a file"), ("link", "link is a link to nowhere, which does not exist"),
+])  # fmt: skip
+def test_a_directory_that_cannot_be_made_is_refused_by_what_is_there(
+    make, there, says, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("link").symlink_to("nowhere")
+    for path in (there, f"{there}/new"):
+        with pytest.raises(UsageError, match=f"{path} cannot be written .{says}.; use another --"):
+            make(path)
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "link"}
+
+
+def test_a_link_is_refused_where_its_file_cannot_be_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("good").symlink_to("new")
+    check_output_file("json", "good")
+    for name, target in (("far", "nowhere/new"), ("round", "round")):
+        Path(name).symlink_to(target)
+        with pytest.raises(UsageError, match=f"json={name} is a link to {target}, which cannot be created"):
+            check_output_file("json", name)
+
+
+def test_a_device_is_not_replaced_by_an_exported_graph(tmp_path):
+    link = tmp_path / "policy.onnx"
+    link.symlink_to(os.devnull)
+    with pytest.raises(UsageError, match="policy.onnx is not a regular file; use the path of another one"):
+        ExportFlags("run", str(link), onnx=True)
 
 
 COMMANDS = {

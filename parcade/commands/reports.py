@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from parcade.errors import UsageError, missing_extra
-from parcade.files.outputs import why_not_writable
+from parcade.files.outputs import make_directory, why_not_writable
 from parcade.files.run_directory import claim_directory
 
 
@@ -78,17 +78,17 @@ def refuse_running(flags: Any, rest: list[str], taken: tuple[str, ...]) -> None:
 
 
 def report_folder(out: str, kind: str) -> Path:
-    """Return ``out``, or by default ``kind``/TIME, which is created: call it after all other checks.
+    """Create and return ``out``, or by default ``kind``/TIME: call it after all other checks.
 
     Errors: UsageError if it is not writable.
     """
-    folder = Path(out) if out else Path(kind) / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = Path(out) if out else claim_directory(Path(kind) / time)
     try:
-        nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        make_directory(folder)
+        reason = why_not_writable(folder)
     except OSError as error:  # e.g. a name that is too long
-        raise UsageError(f"out={folder} cannot be written ({error.strerror}); use another --out") from None
-    if not nearest.is_dir():
-        raise UsageError(f"out={folder} cannot be created: {nearest} is a file; use another --out")
-    if reason := why_not_writable(nearest):
+        reason = error.strerror
+    if reason:
         raise UsageError(f"out={folder} cannot be written ({reason}); use another --out")
-    return folder if out else claim_directory(folder)
+    return folder

@@ -8,7 +8,6 @@ import os
 import reprlib
 import shlex
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -164,19 +163,20 @@ def scale(arguments: list[str]) -> int:
     mpi.find_mpiexec()
     questions = _questions(flags)
     folder = report_folder(flags.out, "scalings")
-    folder.mkdir(parents=True, exist_ok=True)
     command = shlex.join(["parcade", "scale", *arguments])
-    file, started = folder / "scale.json", time.time()
+    file, is_kept = folder / "scale.json", False
 
     def keep(result: ScaleResult) -> None:
+        nonlocal is_kept
         with writes_output("out", str(file)):
             write_json(file, to_json(result))
+        is_kept = True
 
     try:
         result = study(plan, job, folder, command=command, say=say_line, keep=keep)
     except (KeyboardInterrupt, RuntimeError, UsageError) as error:
-        if file.is_file() and file.stat().st_mtime >= started:
-            print(f"complete repeats are kept; report on them with: parcade scale --read {file}")
+        if is_kept:
+            say_line(f"complete repeats are kept; report on them with: parcade scale --read {file}")
         if not isinstance(error, RuntimeError):
             raise
         print(f"parcade: {error}", file=sys.stderr)  # a run's last output says more than our traceback

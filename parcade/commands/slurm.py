@@ -10,6 +10,7 @@ from pathlib import Path
 
 from parcade.commands.reports import given_flag
 from parcade.errors import UsageError
+from parcade.files.outputs import make_directory
 from parcade.files.run_directory import claim_directory
 
 LONGEST_WARNING_SECONDS = 65_535
@@ -62,7 +63,7 @@ def slurm(arguments: list[str]) -> int:
     path = Path(flags.script) if flags.script else run.with_name(run.name + ".sbatch")
     text = script(allocation, config.run.engine, train, run, _of_resume(words, config))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         path.write_text(text)
     except OSError as error:
         raise UsageError(
@@ -70,7 +71,7 @@ def slurm(arguments: list[str]) -> int:
         ) from error
     try:
         # Slurm writes the job's log next to the run and does not create directories.
-        run.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(run.parent)
     except OSError as error:
         raise UsageError(
             f"{run.parent} cannot be created ({error.strerror}); use another --run-dir"

@@ -23,6 +23,7 @@ from parcade.errors import UsageError
 from parcade.exchange.agreement import RareAgreement
 from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.exchange.collective import wait_for_device
+from parcade.files.outputs import make_directory
 from parcade.machine.device_timing import device_seconds
 from parcade.profile.recorder import recorder_from_environment
 
@@ -111,7 +112,7 @@ def _registered(run: Path, config: FitConfig, exchange: Exchange) -> Heartbeat:
     is_ready = torch.ones(1)
     if exchange.rank == 0:
         try:
-            run.mkdir(parents=True, exist_ok=True)
+            make_directory(run)
             clear_records(run)
             (run / STOP_FILE).unlink(missing_ok=True)
             (run / "metrics.jsonl").unlink(missing_ok=True)

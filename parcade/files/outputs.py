@@ -89,11 +89,24 @@ def why_not_writable(path: Path) -> str | None:
     return None
 
 
+def make_directory(path: Path) -> None:
+    """Create a directory and its parents if necessary. Errors: OSError, which says what is there instead."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        nearest = next(each for each in (path, *path.parents) if os.path.lexists(each))
+        if nearest.exists():
+            reason = f"{nearest} is a file"
+        else:
+            reason = f"{nearest} is a link to {os.readlink(nearest)}, which does not exist"
+        raise OSError(error.errno, reason) from None
+
+
 def make_folders(kind: str, folder: Path, names: tuple[str, ...]) -> None:
     """Create the subdirectories of a suite's or a sweep's ``--dir``. Errors: UsageError."""
     try:
         for name in names:
-            (folder / name).mkdir(parents=True, exist_ok=True)
+            make_directory(folder / name)
         reason = why_not_writable(folder)
     except OSError as error:
         reason = error.strerror
@@ -115,6 +128,11 @@ def check_output_file(name: str, path: str) -> None:
         )
     if path and os.path.isdir(file):
         raise UsageError(f"{name}={path} is a directory; expected a file path")
+    target = os.path.realpath(file)
+    if file.is_symlink() and (os.path.islink(target) or not os.path.isdir(os.path.dirname(target))):
+        raise UsageError(
+            f"{name}={path} is a link to {os.readlink(file)}, which cannot be created; use another path"
+        )
     if path and (reason := why_not_writable(file)):
         raise UsageError(f"{name}={path} cannot be written ({reason}); use another path")
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from parcade.errors import UsageError
 from parcade.files.locks import LOCK_FILE
-from parcade.files.outputs import why_not_writable
+from parcade.files.outputs import make_directory, why_not_writable
 from parcade.files.reading import fits
 
 CHECKPOINT_SCHEMA_VERSION = 3
@@ -158,7 +158,7 @@ def make_run_directory(path: Path) -> None:
     """Create a run's directory and check that it is unused and writable. Errors: UsageError."""
     check_unused(path)
     try:
-        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        make_directory(path / "checkpoints")
         reason = why_not_writable(path)
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         reason = getattr(error, "strerror", None) or error

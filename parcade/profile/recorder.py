@@ -29,7 +29,7 @@ import numpy as np
 from parcade.doctor.running import BUSY_SHARE, thread_seconds
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
-from parcade.files.outputs import why_not_writable
+from parcade.files.outputs import make_directory, why_not_writable
 from parcade.machine.device_timing import DeviceClock, device_seconds
 from parcade.machine.facts import usable_cores, within_quota
 from parcade.machine.threads import pools_here
@@ -323,7 +323,7 @@ def recorder_from_environment(
     if not 0 < seconds < math.inf:
         raise UsageError(f"PARCADE_PROFILE_SECONDS={text} is not above 0 and finite; use seconds, e.g. 30")
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        make_directory(Path(folder))
     except OSError as error:
         raise UsageError(
             f"PARCADE_PROFILE={folder} cannot be a directory ({error.strerror}); use another path"

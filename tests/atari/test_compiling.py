@@ -193,6 +193,17 @@ def test_a_process_that_waits_for_the_compiler_says_so_in_the_end(tmp_path, monk
         pass
 
 
+def test_a_file_is_written_through_a_link_and_to_a_device_without_replacing_them(tmp_path):
+    (tmp_path / "link").symlink_to("file")
+    one_process.write_whole(tmp_path / "link", b"content")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_bytes() == b"content"
+    reading, device = os.openpty()  # in a directory where no file can be made
+    one_process.write_whole(Path(os.ttyname(device)), b"content")
+    assert os.read(reading, 7) == b"content"
+    os.close(reading)
+    os.close(device)
+
+
 def test_a_lock_file_of_another_user_still_locks(tmp_path, monkeypatch):
     (tmp_path / "kernels.lock").write_text("")
     really = Path.open

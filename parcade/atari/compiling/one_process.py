@@ -16,7 +16,14 @@ HELD_SECONDS = 300  # age at which such a directory counts as abandoned
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file atomically: other processes see it complete or not at all. Errors: OSError."""
+    """Write a file atomically: other processes see it complete or not at all. Errors: OSError.
+
+    A link stays one; to what is no file, e.g. a device, the content is written.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
     making = path.with_suffix(f".{os.getpid()}")
     try:
         making.write_bytes(content)

@@ -25,6 +25,7 @@ from typing import Any
 from parcade.atari.recording import Recording, load_recording
 from parcade.errors import UsageError
 from parcade.files.locks import locked
+from parcade.files.outputs import make_directory
 from parcade.files.reading import read_object
 from parcade.files.run_directory import json_digest, write_json
 
@@ -152,7 +153,7 @@ def only_one(directory: Path) -> Iterator[None]:
     refusal = f"{directory} is open in another parcade race; use its page, or another --name"
     with contextlib.ExitStack() as stack:
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_directory(directory)
             stack.enter_context(locked(directory / LOCK, refusal))
         except OSError as error:
             raise UsageError(
