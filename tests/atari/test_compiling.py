@@ -120,7 +120,7 @@ def test_consoles_compile_where_their_code_cannot_be_kept(two_uncompiled, monkey
 
 def test_consoles_compile_where_another_process_stopped_while_compiling(two_uncompiled, monkeypatch, capsys):
     @contextlib.contextmanager
-    def held(directory):
+    def held(directory, waits):
         raise TimeoutError("another process has been compiling the consoles for 900 s")
         yield
 
@@ -191,6 +191,23 @@ def test_a_process_that_waits_for_the_compiler_says_so_in_the_end(tmp_path, monk
         other.wait(10)
     with one_process.only_process(tmp_path):
         pass
+
+
+def test_a_process_that_waits_for_the_compiler_says_so_once(two_uncompiled, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(one_process, "QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(one_process, "LOCK_SECONDS", 0.4)
+    with one_process.only_process(tmp_path):
+        prepare()
+    err = capsys.readouterr().err
+    assert err.count("parcade: waiting until another process has compiled the consoles ...\n") == 1
+
+
+def test_a_wait_that_is_over_is_not_reported(tmp_path, capsys):
+    notice = preparation._Notice()
+    notice.wait()  # in the background, while nobody awaits the consoles
+    notice.go_on()
+    notice.await_()
+    assert capsys.readouterr().err == ""
 
 
 def test_a_file_is_written_through_a_link_and_to_a_device_without_replacing_them(tmp_path):

@@ -4,11 +4,12 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 LOCK_SECONDS = 900
+QUIET_SECONDS = 3
 # Errors of file systems without locks (Lustre mounted without them, NFS without its lock service). There, a
 # directory serves as the lock.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
@@ -42,8 +43,12 @@ def _open_lock(path: Path) -> IO[str]:
 
 
 @contextlib.contextmanager
-def only_process(directory: Path | None, name: str = "kernels") -> Iterator[None]:
+def only_process(
+    directory: Path | None, name: str = "kernels", waits: Callable[[], object] = lambda: None
+) -> Iterator[None]:
     """Hold the lock `name` between processes. Errors: TimeoutError if it is held for `LOCK_SECONDS`.
+
+    `waits` is called once, when it has been held by another process for `QUIET_SECONDS`.
 
     Where its file cannot be made, e.g. on a full disk, nothing else can be written, and nothing is locked.
     """
@@ -54,7 +59,7 @@ def only_process(directory: Path | None, name: str = "kernels") -> Iterator[None
     if directory is None or fcntl is None:
         yield
         return
-    deadline = time.monotonic() + LOCK_SECONDS
+    started, is_quiet = time.monotonic(), True
     try:
         file = _open_lock(directory / f"{name}.lock")
     except OSError:
@@ -70,7 +75,11 @@ def only_process(directory: Path | None, name: str = "kernels") -> Iterator[None
                     folder.mkdir()
                 break
             except (BlockingIOError, FileExistsError):
-                if time.monotonic() > deadline:
+                waited = time.monotonic() - started
+                if is_quiet and waited > QUIET_SECONDS:
+                    is_quiet = False
+                    waits()
+                if waited > LOCK_SECONDS:
                     raise TimeoutError(
                         f"another process has been compiling the consoles for {LOCK_SECONDS} s"
                     ) from None

@@ -35,7 +35,7 @@ class _Notice:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._is_awaited = self._is_needed = self._is_printed = False
+        self._is_awaited = self._is_needed = self._is_printed = self._waits = False
         self._warning = ""
 
     def await_(self) -> None:
@@ -43,6 +43,17 @@ class _Notice:
         with self._lock:
             self._is_awaited = True
             self._print()
+
+    def wait(self) -> None:
+        """Another process compiles, and this one waits for it."""
+        with self._lock:
+            self._waits = True
+            self._print()
+
+    def go_on(self) -> None:
+        """No other process compiles."""
+        with self._lock:
+            self._waits = False
 
     def begin(self) -> None:
         """Compilation begins."""
@@ -67,6 +78,9 @@ class _Notice:
         if self._is_awaited and self._warning:
             print(f"parcade: {self._warning}", file=sys.stderr, flush=True)
             self._warning = ""
+        if self._is_awaited and self._waits:
+            self._waits = False
+            print("parcade: waiting until another process has compiled the consoles ...", file=sys.stderr)
         if self._is_awaited and self._is_needed and not self._is_printed:
             self._is_printed = True
             print(
@@ -96,7 +110,8 @@ def _prepare() -> None:
         functions = separate_functions()
         directory = cache_directory()
         try:
-            with only_process(directory):
+            with only_process(directory, waits=_notice.wait):
+                _notice.go_on()
                 _load_or_compile(functions, directory)
         except OSError as error:  # a full disk, or a process that is stopped while it compiles
             if directory is None:
