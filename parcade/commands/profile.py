@@ -20,6 +20,7 @@ from parcade.commands.reports import (
     report_in,
 )
 from parcade.errors import UsageError
+from parcade.files.outputs import say_line
 
 if TYPE_CHECKING:
     from parcade.profile.data import Profile
@@ -85,7 +86,7 @@ def profile(arguments: list[str]) -> int:
     shown = shlex.join(program or ["parcade", "profile", *arguments])
     with workspace(folder) as made:
         log, command = folder / "output.log", program or train_command(rest, made / "run")
-        print(f"recording {flags.seconds:g} s; the command's output goes to {log}", flush=True)
+        say_line(f"recording {flags.seconds:g} s; the command's output goes to {log}")
         try:
             taken = record(RecordedCommand(command, shown, flags.seconds, flags.barrier, limit), folder, made)
         except RuntimeError as error:  # the command failed: its last output says more than our traceback

@@ -102,6 +102,8 @@ def record(recording: RecordedCommand, folder: Path, made: Path) -> Profile:
         )
         with interrupts_on_end():
             code = _wait(process, recording.limit_seconds, log, run)
+    if code:
+        _check_log(log)
     if code == 2:
         raise UsageError(_last_line(log).removeprefix("parcade: "))
     if code:
@@ -154,6 +156,18 @@ def _wait(process: subprocess.Popen, limit_seconds: float, log: Path, run: Path)
             end_process_group(process, seconds=END_SECONDS)
         finally:  # even if Ctrl-C interrupts the wait
             kill_processes_here(read_records(run))
+
+
+def _check_log(log: Path) -> None:
+    """Check that a command that failed could write why. Errors: UsageError, e.g. on a full disk."""
+    try:
+        with open(log, "a") as output:
+            output.write("\n")
+    except OSError as error:
+        raise UsageError(
+            f"the command failed, and its output could not be written to {log} ({error.strerror}); "
+            "free some space, or use another --out"
+        ) from None
 
 
 def _last_line(log: Path) -> str:

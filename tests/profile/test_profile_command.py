@@ -1,6 +1,7 @@
 """``parcade profile`` as a user calls it: on one process, on real MPI ranks and on the user's own program."""
 
 import datetime
+import errno
 import io
 import itertools
 import json
@@ -230,6 +231,38 @@ def test_a_reader_that_leaves_costs_no_report(tmp_path, monkeypatch):
     with pytest.raises(BrokenPipeError):
         _report(profile(), tmp_path, new=True)
     assert {p.name for p in tmp_path.iterdir()} == {"profile.json", "report.html", "report.md", "split.png"}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("code", [2, 3])
+def test_a_failure_whose_reason_could_not_be_written_names_the_log(code, tmp_path, monkeypatch, capsys):
+    def full(path, mode="r"):
+        if mode == "a":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return open(path, mode)
+
+    monkeypatch.setattr(module, "open", full, raising=False)
+    fails = [sys.executable, "-c", f"raise SystemExit({code})"]
+    assert main(["profile", "--out", str(tmp_path), "--", *fails]) == 2
+    err = capsys.readouterr().err
+    assert f"could not be written to {tmp_path / 'output.log'} (No space left on device); free some" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.quick
+def test_a_profile_is_recorded_where_its_progress_cannot_be_printed(tmp_path, monkeypatch):
+    class Full(io.StringIO):
+        def write(self, text):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def fileno(self):
+            return unused.fileno()
+
+    monkeypatch.setattr("parcade.profile.recorded_command.record", lambda *arguments: profile())
+    with open(tmp_path / "unused", "w") as unused, monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", Full())
+        main(["profile", "tiny_catch", "--out", str(tmp_path / "report")])
+    assert (tmp_path / "report/profile.json").exists() and (tmp_path / "report/report.md").exists()
 
 
 def test_a_program_that_records_nothing_or_fails_says_so(tmp_path, capsys):
