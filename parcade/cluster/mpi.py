@@ -67,9 +67,13 @@ def find_mpiexec() -> str:
 def implementation(mpiexec: str) -> str:
     """Return ``openmpi`` or ``mpich``: their launchers' flags differ. Errors: UsageError for any other."""
     try:
-        said = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=30).stdout
+        done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"{mpiexec} --version does not answer ({error}); reinstall it") from None
+    said = done.stdout
+    if done.returncode:  # Open MPI needs a HOME, for one
+        reason = next(iter(f"{done.stderr}{said}".splitlines()), f"code {done.returncode}")
+        raise UsageError(f"{mpiexec} --version fails ({reason[:200]}); repair what it names, or reinstall it")
     if "Open MPI" in said or "OpenRTE" in said:
         return "openmpi"
     if "HYDRA" in said:

@@ -97,6 +97,8 @@ def script(
         *([f"--account={allocation.account}"] if allocation.account else []),
         *allocation.extra,
     ]
+    if broken := [word for word in words if "\n" in word]:
+        raise UsageError(f"{broken[0]!r} has a line break, which sbatch does not take; leave it out")
     return _SCRIPT.format(
         # sbatch parses quotes like a shell.
         directives="\n".join(f"#SBATCH {shlex.quote(word)}" for word in words),

@@ -7,6 +7,8 @@ import gc
 import sys
 from collections.abc import Iterator
 
+from parcade.errors import UsageError
+
 
 @contextlib.contextmanager
 def without_collections() -> Iterator[None]:
@@ -15,6 +17,7 @@ def without_collections() -> Iterator[None]:
     On exit, all objects are frozen: later collections skip them, also those at the end of the process.
     Together, this saves a quarter of the CPU time of a process that only imports torch. Once torch is
     imported it does nothing, since frozen objects are never freed.
+    Errors: UsageError where the process may not use the memory that libraries need.
     """
     if "torch" in sys.modules:
         yield
@@ -22,6 +25,12 @@ def without_collections() -> Iterator[None]:
     gc.disable()
     try:
         yield
+    except ImportError as error:
+        if "failed to map" in str(error) or "annot allocate memory" in str(error):
+            raise UsageError(
+                f"too little memory to import torch ({error}); raise the limit (ulimit -v), or free some"
+            ) from None
+        raise
     finally:
         gc.freeze()
         gc.enable()

@@ -13,6 +13,7 @@ from parcade.cli import main
 from parcade.cluster import launch, mpi, watchdog
 from parcade.cluster.launch import Job, run_ranks
 from parcade.cluster.processes import ProcessRecord, own_record, write_record
+from parcade.errors import UsageError
 
 pytestmark = pytest.mark.quick
 
@@ -255,3 +256,11 @@ def test_only_a_second_ctrl_c_ends_a_job_before_its_checkpoint(tmp_path, signals
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_launcher_that_fails_is_refused_by_what_it_says(tmp_path):
+    launcher = tmp_path / "mpiexec"
+    launcher.write_text("#!/bin/sh\necho 'Unable to get the user home directory' >&2\nexit 1\n")
+    launcher.chmod(0o755)
+    with pytest.raises(UsageError, match="--version fails .Unable to get the user home directory."):
+        mpi.implementation(str(launcher))

@@ -123,6 +123,14 @@ def test_a_run_directory_that_cannot_be_made_is_one_line(tmp_path, capsys):
     assert "cannot be created (" in err and "use another --run-dir" in err and err.count("\n") == 1
 
 
+def test_a_line_break_does_not_end_a_directive(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["slurm", "--partition", "a\nb", "--", "train", "tiny_catch"]) == 2
+    err = capsys.readouterr().err
+    assert "'--partition=a\\nb' has a line break, which sbatch does not take" in err and err.count("\n") == 1
+    assert not list(tmp_path.rglob("*.sbatch"))
+
+
 PYTHON = """#!/bin/bash
 case "$*" in
     *"ray_node address"*) echo 10.0.0.1 ;;

@@ -1,12 +1,16 @@
 """The provenance of results, and the limits of control groups."""
 
+import gc
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from parcade.errors import UsageError
 from parcade.machine import cgroup, facts, threads
 from parcade.machine.facts import available_memory_bytes, commit, cpu_model
+from parcade.machine.imports import without_collections
 
 pytestmark = pytest.mark.quick
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,3 +123,15 @@ def test_memory_that_the_control_group_does_not_allow_is_not_available(kind, mon
     assert available_memory_bytes() == 2**20 - (2**19 - 2**18)
     monkeypatch.setattr(cgroup, "read_fact", lambda path: None)
     assert available_memory_bytes() > 2**28
+
+
+def test_too_little_memory_to_import_torch_is_a_usage_error(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    with (
+        pytest.raises(UsageError, match="too little memory to import torch .libtorch"),
+        without_collections(),
+    ):
+        raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+    with pytest.raises(ImportError, match="No module"), without_collections():
+        raise ImportError("No module named 'torch'")
