@@ -43,7 +43,7 @@ class ExportFlags:
             raise UsageError(f"file {path} does not end in .onnx; use a name ending in .onnx")
         if os.path.isdir(path):
             raise UsageError(f"file {path} is a directory; use the path of a file")
-        if path.exists() and not path.is_file():
+        if os.path.exists(path) and not os.path.isfile(path):
             raise UsageError(f"file {path} is not a regular file; use the path of another one")
         if self.file and not os.path.isdir(path.parent):
             raise UsageError(

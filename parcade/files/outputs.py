@@ -129,7 +129,7 @@ def check_output_file(name: str, path: str) -> None:
     if path and os.path.isdir(file):
         raise UsageError(f"{name}={path} is a directory; expected a file path")
     target = os.path.realpath(file)
-    if file.is_symlink() and (os.path.islink(target) or not os.path.isdir(os.path.dirname(target))):
+    if os.path.islink(file) and (os.path.islink(target) or not os.path.isdir(os.path.dirname(target))):
         raise UsageError(
             f"{name}={path} is a link to {os.readlink(file)}, which cannot be created; use another path"
         )
