@@ -117,7 +117,9 @@ def _curve_of(flags: RaceFlags, game: str, directory: Path) -> Path | None:
     if flags.train:
         return directory / AGENT
     if flags.run:
-        _check_trains(flags.run, read_json(Path(flags.run) / "config.json").get("game", ""), game)
+        _check_trains(
+            flags.run, read_json(Path(flags.run) / "config.json").get("game", "an unknown game"), game
+        )
         return Path(flags.run).resolve()
     against = Path(flags.against)
     return against.resolve() if flags.against and (against / "metrics.jsonl").is_file() else None

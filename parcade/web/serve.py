@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import getpass
 import html
 import ipaddress
@@ -24,6 +25,7 @@ from starlette.applications import Starlette
 
 from parcade.ending import end_signals, exits_in_order
 from parcade.errors import UsageError
+from parcade.files.outputs import say_line
 from parcade.web.security import MOST_MESSAGE_BYTES, Gate, is_loopback, new_token
 
 MOST_CONNECTIONS = 200
@@ -75,18 +77,19 @@ def serve(
     url = f"http://{shown}:{place}"
 
     closing = contextlib.ExitStack()
+    say = functools.partial(say_line, what="the server")
 
     def announce() -> None:
-        print(f"{title}: {url}", flush=True)
+        say(f"{title}: {url}")
         if not is_loopback(host):
-            print("other machines can reach this address; it is not encrypted: use it in networks you trust")
+            say("other machines can reach this address; it is not encrypted: use it in networks you trust")
         if open_browser and not _open(f"http://{local}:{place}", closing):
-            print("no browser was found; open the address above in one", flush=True)
+            say("no browser was found; open the address above in one")
         if "SSH_CONNECTION" in os.environ and is_loopback(host):
             port = bound.getsockname()[1]
             there = f"{getpass.getuser()}@{socket.gethostname()}"
-            print(f"to open it on your own machine, run there: ssh -N -L {port}:127.0.0.1:{port} {there}")
-        print("Ctrl-C ends it", flush=True)
+            say(f"to open it on your own machine, run there: ssh -N -L {port}:127.0.0.1:{port} {there}")
+        say("Ctrl-C ends it")
 
     with bound, exits_in_order(), closing, contextlib.suppress(KeyboardInterrupt):
         _Server(_config(app), announce).run(sockets=[bound])

@@ -237,6 +237,8 @@ def test_errors_are_one_line_each(tmp_path, capsys, monkeypatch, taken_port):
     run = write_run(tmp_path, "boxer", game="boxing")
     assert "trained on boxing" in refused(capsys, "pong", "--run", run)
     assert "one of them" in refused(capsys, "pong", "--run", run, "--train")
+    (run / "config.json").write_text("{}")
+    assert "was trained on an unknown game, not pong" in refused(capsys, "pong", "--run", run)
     assert "leave it out" in refused(capsys, "pong", "--train", "--", "--resume", "runs/x")
     assert "leave it out" in refused(capsys, "pong", "--train", "--", "--run-dir=x")
     assert "add --train" in refused(capsys, "pong", "--", "--algorithm", "dqn")

@@ -100,6 +100,18 @@ def test_the_command_prints_an_address_with_a_new_token_and_ends_with_ctrl_c(tmp
     assert process.returncode == 0 and errors == ""
 
 
+@pytest.mark.processes
+def test_a_server_whose_address_cannot_be_printed_goes_on(tmp_path):
+    command = [sys.executable, "-m", "parcade", "dashboard", str(tmp_path), "--port", "0", "--no-browser"]
+    with open("/dev/full", "w") as full:
+        process = subprocess.Popen(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    line = process.stderr.readline()
+    assert line == "parcade: output cannot be written (No space left on device); the server goes on\n"
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM and errors == ""
+
+
 @pytest.mark.quick
 def test_a_page_that_reads_slowly_is_sent_the_newest_of_what_it_missed():
     async def scenario():
