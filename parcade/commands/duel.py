@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from parcade.duels.players import Player
     from parcade.duels.tournament import Match
 
+MOST_EPISODES = 100_000  # half of them are played side by side
+
 
 @dataclass(frozen=True)
 class DuelFlags:
@@ -47,6 +49,8 @@ class DuelFlags:
             raise UsageError(
                 f"episodes={self.episodes}: expected an even number, 2 or more; half on either side"
             )
+        if self.episodes > MOST_EPISODES:
+            raise UsageError(f"episodes={self.episodes:,} is more than {MOST_EPISODES:,}; use fewer")
         if not 0 <= self.seed < 2**31:
             raise UsageError(f"seed={self.seed} is out of range; use 0 to {2**31 - 1}")
         if self.frame_limit < 1:

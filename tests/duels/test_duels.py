@@ -100,6 +100,7 @@ def test_mistakes_are_one_line():
     assert "expected 2 or more" in one_line(["random"])
     assert "expected different ones" in one_line(["random", "random"])
     assert "even number" in one_line(["random", "scripted", "--episodes", "3"])
+    assert "more than 100,000; use fewer" in one_line(["random", "scripted", "--episodes", "100002"])
     assert "use --game pong|boxing" in one_line(["random", "scripted"])
     assert "not offered for two players" in one_line(["random", "scripted", "--game", "breakout"])
     assert "did you mean 'pong'" in one_line(["random", "scripted", "--game", "pnog"])
