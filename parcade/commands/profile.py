@@ -113,6 +113,20 @@ def _refuse_bad_training(arguments: list[str]) -> None:
 
 
 def _read(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
+    """Read a profile that a page can be made of; also return the directory. Errors: UsageError."""
+    from parcade.profile.profile_page import profile_page
+
+    found, folder = _load(path, flags)
+    try:
+        profile_page(found, pictures=True)
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:  # e.g. of the config
+        raise UsageError(
+            f"{path} is damaged, or not written by this version ({error}); record the run again"
+        ) from error
+    return found, folder
+
+
+def _load(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
     """Read a profile from its file or directory, or from rank files; also return the directory."""
     from parcade.machine.facts import commit, cores_at_once, machine
     from parcade.profile.data import Profile, from_json, read_ranks
@@ -128,7 +142,7 @@ def _read(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
             raise UsageError(
                 f"{path} cannot be read ({error.strerror}); expected a profile.json of parcade profile"
             ) from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UsageError(
                 f"{path} is not a profile ({error}); expected a profile.json of parcade profile"
             ) from error

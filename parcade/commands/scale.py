@@ -289,7 +289,7 @@ def _read(path: Path, flags: ScaleFlags) -> tuple[ScaleResult, Path]:
         raise UsageError(
             f"{path} cannot be read ({error.strerror}); expected a scale.json of parcade scale"
         ) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"{path} is not a scale.json of parcade scale ({type(error).__name__}: {error})"
         ) from error

@@ -283,7 +283,7 @@ def read_ranks(folder: Path) -> tuple[RankProfile, ...]:
         raise UsageError(
             f"{error.filename} cannot be read ({error.strerror}); expected a file that PARCADE_PROFILE wrote"
         ) from None
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise UsageError(
             f"{folder} does not hold profile files of this version ({error}); record the run again"
         ) from error

@@ -62,7 +62,7 @@ def steps_to_score(curve: Path, score: float) -> tuple[int, float]:
     try:
         milestones = json.loads(path.read_text())["milestones"]
         steps = {float(name): int(mark["steps"]) for name, mark in milestones.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"curve={curve} holds no result.json of a finished run ({error}); give a run directory"
         ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -15,6 +14,7 @@ from parcade.scale.simulate import Simulated
 
 T = TypeVar("T")
 SCHEMA_VERSION = 1
+MOST = 10**18  # above every number of ranks, threads, bytes or steps
 
 
 @dataclass
@@ -142,5 +142,5 @@ def _record(kind: type[T], plain: dict[str, Any], **made: Any) -> T:
 
 def _check_above_zero(name: str, values: list[float]) -> None:
     """Check numbers. Errors: ValueError."""
-    if not all(0 < value < math.inf for value in values):
+    if not all(0 < value < MOST for value in values):
         raise ValueError(f"{name} is {values!r:.60}")

@@ -132,8 +132,12 @@ def test_the_report_is_made_again_from_its_data_and_from_nothing_else(tmp_path, 
         ({"ranks": [good["ranks"][0] | {"steps": None}]}, "steps is None"),
         ({"ranks": [good["ranks"][0] | {"iteration_seconds": []}]}, "iteration_seconds is empty"),
         ({"ranks": [good["ranks"][0] | {"pools": [["torch", 1], 7]}]}, "pools is"),
+        ({"ranks": [good["ranks"][0] | {"pools": [["torch", 1], ["mkl", "2"]]}]}, "is damaged"),
+        ({"config": {"run": {"algorithm": 3}}}, "is damaged"),
+        ({"machine": {"cores": None}}, "is damaged"),
+        (None, "is not a profile (maximum recursion depth"),
     ):
-        (tmp_path / "bad.json").write_text(json.dumps(good | damage))
+        (tmp_path / "bad.json").write_text(json.dumps(good | damage) if damage else "[" * 100_000)
         assert main(["profile", "--read", str(tmp_path / "bad.json")]) == 2
         error = capsys.readouterr().err
         assert says in error and error.count("\n") == 1, error

@@ -200,6 +200,7 @@ def test_a_damaged_file_is_one_line(study, tmp_path, capsys):
         (damaged(steps_per_second=[0.0]), "steps_per_second is [0.0]"),
         (damaged(communicate_share=[]), "communicate_share is empty"),
         (damaged(size={**size, "ranks": 0}), "size is [0, 1, 32]"),
+        (damaged(size={**size, "threads": 10**30}), "size is [1, 1000000"),
         (damaged(size={**size, "scaling": "none"}), "scaling is 'none'"),
         (damaged(kind="guessed"), "kind is 'guessed'"),
         (damaged(steps_per_second=[]), "4 validations of 3 sizes"),
@@ -212,6 +213,13 @@ def test_a_damaged_file_is_one_line(study, tmp_path, capsys):
         assert main(["scale", "--read", str(tmp_path)]) == 2
         error = capsys.readouterr().err
         assert says in error and error.count("\n") == 1, error
+    (tmp_path / "scale.json").write_text("[" * 100_000)
+    for arguments in (
+        ["--read", str(tmp_path)],
+        ["tiny_catch", "--score", "1", "--minutes", "1", "--curve", str(tmp_path / "scale.json")],
+    ):
+        assert main(["scale", *arguments]) == 2
+        assert "maximum recursion depth exceeded" in capsys.readouterr().err
 
 
 def test_a_simulated_rate_outside_of_its_bounds_is_drawn(study, tmp_path):
