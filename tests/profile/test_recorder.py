@@ -321,7 +321,7 @@ def test_the_environment_asks_for_a_recorder(monkeypatch, tmp_path):
     monkeypatch.setenv("PARCADE_PROFILE_SECONDS", "7.5")
     (tmp_path / "file").touch()
     monkeypatch.setenv("PARCADE_PROFILE", str(tmp_path / "file"))
-    with pytest.raises(UsageError, match="file cannot be a directory .File exists.; use another path"):
+    with pytest.raises(UsageError, match="file cannot be a directory .*file is a file.; use another path"):
         recorder_from_environment(exchange, exchange.timer)
     monkeypatch.setenv("PARCADE_PROFILE", "/proc/self")  # not even root can create files here
     with pytest.raises(UsageError, match="PARCADE_PROFILE=/proc/self cannot be written .*; use another path"):
