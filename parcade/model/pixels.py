@@ -51,16 +51,16 @@ def normalized(images: Tensor, offset: Tensor, scale: Tensor, clip: float, dtype
         dtype: float32 or bfloat16.
     """
     N, F, height, width = images.shape
-    out = torch.empty(N, height, width, F, dtype=dtype)
-    rows, columns = images.view(N, F, -1).numpy(), out.view(N, -1)
+    rows, columns = images.view(N, F, -1).numpy(), F * height * width
     pixels = offset.flatten().numpy(), scale.flatten().numpy(), np.float32(clip)
+    # NumPy asks for large pages, unlike torch. Small ones take longer to get than to fill.
     if dtype == torch.float32:
-        _kernels.normalize_float32(rows, *pixels, columns.numpy())
+        out = np.empty((N, columns), np.float32)
+        _kernels.normalize_float32(rows, *pixels, out)
     else:
-        values = torch.empty(columns.shape[1])
-        bits = values.view(torch.uint32).numpy()
-        _kernels.normalize_bfloat16(rows, *pixels, values.numpy(), bits, columns.view(torch.uint16).numpy())
-    return out
+        out, values = np.empty((N, columns), np.uint16), np.empty(columns, np.float32)
+        _kernels.normalize_bfloat16(rows, *pixels, values, values.view(np.uint32), out)
+    return torch.from_numpy(out).view(dtype).view(N, height, width, F)
 
 
 def newest_sums(images: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,10 +70,10 @@ def newest_sums(images: Tensor) -> tuple[Tensor, Tensor]:
         images: for which ``is_served`` is true.
     """
     N, F, height, width = images.shape
-    total, squares = torch.zeros(2, height * width, dtype=torch.float64)
+    sums = torch.zeros(2, height * width, dtype=torch.float64)
     for rows in images.view(N, F, -1).split(_kernels.MOST_ROWS):
-        parts = torch.zeros(2, height * width, dtype=torch.uint32).numpy()
-        _kernels.add_moments(rows.numpy(), F - 1, *parts)
-        total += torch.from_numpy(parts[0].astype(float))
-        squares += torch.from_numpy(parts[1].astype(float))
-    return total.view(height, width), squares.view(height, width)
+        part = np.zeros((2, height * width), np.uint32)
+        _kernels.add_moments(rows.numpy(), F - 1, *part)
+        sums += torch.from_numpy(part.astype(float))
+    total, squares = sums.view(2, height, width)
+    return total, squares
