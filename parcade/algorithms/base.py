@@ -20,6 +20,9 @@ from parcade.model.policy import NetworkConfig, Policy, PolicyOutput
 from parcade.model.precision import Precision
 from parcade.ranges import Count, Fraction, Positive, check_ranges
 
+# Larger batches of observations are prepared minibatch by minibatch.
+PREPARED_LIMIT_BYTES = 1 << 30
+
 
 @dataclass(frozen=True)
 class AlgorithmConfig:
@@ -73,6 +76,7 @@ class Algorithm:
         self.device = context.device
         self.generator = context.generator
         self.config = config
+        self._inputs: Tensor | None = None  # of the latest batch
 
     def optimizer(self) -> OptimizerFactory:
         """Return a function that makes the optimiser for the flat parameter vector."""
@@ -135,6 +139,23 @@ class Algorithm:
         rewards[t, b] += self.config.gamma * values
         return rewards
 
+    def prepared_once(self, observations: Tensor) -> tuple[Tensor, Callable[..., PolicyOutput]]:
+        """Return network inputs for several epochs over observations ``[T, B, ...]``, and their evaluation.
+
+        Normalising is done once per batch. So is the conversion to the network's format, which autocast
+        would repeat for every minibatch, if the network begins with a layer that autocast converts. In
+        float32 the inputs are four times as large as uint8 observations; if that exceeds
+        ``PREPARED_LIMIT_BYTES``, the result is the observations themselves and the policy, which normalises
+        every minibatch. The next call may overwrite the inputs.
+        """
+        policy = self.policy
+        if 4 * observations.numel() > PREPARED_LIMIT_BYTES:
+            return observations, policy
+        inputs = policy.prepare(observations, policy.input_format(self.precision.dtype), memory=self._inputs)
+        if self.device == "cpu":  # where fresh memory comes in small pages, which take longer than filling it
+            self._inputs = inputs
+        return inputs, policy.evaluate
+
 
 class TargetNetwork:
     """A copy of the policy, in ``network``, that ``follow`` renews every ``period`` updates.
@@ -175,25 +196,6 @@ def adam_or_rmsprop(config: AlgorithmConfig, rmsprop_eps: float = 1e-5) -> Optim
     return lambda parameters: optimizers.RMSprop(
         parameters, config.learning_rate, alpha=0.99, eps=rmsprop_eps
     )
-
-
-# Larger batches of observations are prepared minibatch by minibatch.
-PREPARED_LIMIT_BYTES = 1 << 30
-
-
-def prepared_once(
-    policy: Policy, observations: Tensor, precision: Precision
-) -> tuple[Tensor, Callable[..., PolicyOutput]]:
-    """Return the network inputs for several epochs over observations ``[T, B, ...]``, and their evaluation.
-
-    Normalising is done once per batch. So is the conversion to the network's format, which autocast would
-    repeat for every minibatch, if the network begins with a layer that autocast converts. In float32 the
-    inputs are four times as large as uint8 observations; if that exceeds ``PREPARED_LIMIT_BYTES``, the result
-    is the observations themselves and the policy, which normalises every minibatch.
-    """
-    if 4 * observations.numel() > PREPARED_LIMIT_BYTES:
-        return observations, policy
-    return policy.prepare(observations, policy.input_format(precision.dtype)), policy.evaluate
 
 
 def update_statistics(policy: Policy, observations: Tensor, exchange: Exchange) -> None:

@@ -24,7 +24,6 @@ from parcade.algorithms.base import (
     AlgorithmConfig,
     minibatch,
     normalized,
-    prepared_once,
     shuffled,
     update_statistics,
 )
@@ -108,7 +107,7 @@ class PPO(Algorithm):
         entropy_weight = linear(c.entropy_weight, c.final_entropy_weight, progress, until=c.schedule_share)
         totals: dict[str, Tensor] = {}
         entropy_weight = torch.full((), entropy_weight, device=advantages.device)
-        inputs, evaluate = prepared_once(policy, batch.observations, self.precision)
+        inputs, evaluate = self.prepared_once(batch.observations)
         columns = Fixed(inputs, batch.starts, batch.actions, batch.behaviour_log_prob, advantages, returns)
         for _ in range(c.epochs):
             for index in shuffled(batch, c.num_minibatches, self.generator):

@@ -29,7 +29,6 @@ from parcade.algorithms.base import (
     AlgorithmConfig,
     AlgorithmContext,
     minibatch,
-    prepared_once,
     shuffled,
     update_statistics,
 )
@@ -112,7 +111,7 @@ class PQN(Algorithm):
         if c.burn_in:
             batch = self._with_fresh_memory(batch)
         targets = self._targets(batch)
-        inputs, evaluate = prepared_once(policy, batch.observations, self.precision)
+        inputs, evaluate = self.prepared_once(batch.observations)
         loss_total = torch.zeros((), device=batch.rewards.device)
         columns = Fixed(inputs, batch.starts, batch.actions, targets)
         for _ in range(c.epochs):

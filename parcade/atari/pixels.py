@@ -1,7 +1,7 @@
-"""One pass over images of bytes on a CPU: what a network reads of them, and sums over them.
+"""Images of bytes as a network reads them, normalised in one pass on a CPU.
 
 Shapes: N images of F frames of P pixels, in memory uint8 ``[N, F, P]``. Networks read channels last,
-``[N, P, F]``. torch passes over the images once for each operation, and takes five to ten times as long.
+``[N, P, F]``. torch passes over the images once for each operation, and takes four to six times as long.
 """
 
 import numba
@@ -10,8 +10,6 @@ import numpy as np
 from .compiling.jit import inlined, separate, stand_alone
 
 IS_COMPILED = not numba.config.DISABLE_JIT
-MOST_ROWS = (2**32 - 1) // 255**2
-"""Sums of the squares of this many bytes fit into 32 bits."""
 
 
 @inlined
@@ -62,14 +60,3 @@ def normalize_bfloat16(images, offset, scale, clip, values, bits, values_out):
         for i in range(len(bits)):
             is_odd = (bits[i] >> np.uint32(16)) & np.uint32(1)
             values_out[n, i] = np.uint16((bits[i] + np.uint32(0x7FFF) + is_odd) >> np.uint32(16))
-
-
-@separate("void(uint8[:, :, ::1], int64, uint32[::1], uint32[::1])")
-def add_moments(images, frame, totals, squares):
-    """Add this frame's pixels, and their squares, of at most MOST_ROWS images to sums ``[P]``."""
-    stand_alone()
-    for n in range(len(images)):
-        for p in range(len(totals)):
-            pixel = np.uint32(images[n, frame, p])
-            totals[p] += pixel
-            squares[p] += pixel * pixel

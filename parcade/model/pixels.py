@@ -1,4 +1,4 @@
-"""Normalisation and sums of images of bytes: in one pass by compiled code, where it is loaded.
+"""Normalisation of images of bytes: in one pass by compiled code, where it is loaded.
 
 The compiled code is that of the native consoles (``parcade/atari/pixels.py``). Its results have the bits of
 torch's operations, which serve all other processes and devices, so that it matters to the speed alone.
@@ -42,38 +42,30 @@ def is_served(images: Tensor) -> bool:
     )
 
 
-def normalized(images: Tensor, offset: Tensor, scale: Tensor, clip: float, dtype: torch.dtype) -> Tensor:
+def normalized(
+    images: Tensor,
+    offset: Tensor,
+    scale: Tensor,
+    clip: float,
+    dtype: torch.dtype,
+    memory: Tensor | None = None,
+) -> Tensor:
     """Return ``(images - offset) * scale``, clipped, as ``[N, height, width, F]``.
 
     Args:
         images: for which ``is_served`` is true.
         offset, scale: float32 ``[height, width]``.
         dtype: float32 or bfloat16.
+        memory: for the result, of its size and type; by default new memory.
     """
     N, F, height, width = images.shape
-    rows, columns = images.view(N, F, -1).numpy(), F * height * width
+    out = torch.empty(images.numel(), dtype=dtype) if memory is None else memory
+    rows, columns = images.view(N, F, -1).numpy(), out.view(N, -1)
     pixels = offset.flatten().numpy(), scale.flatten().numpy(), np.float32(clip)
-    # NumPy asks for large pages, unlike torch. Small ones take longer to get than to fill.
     if dtype == torch.float32:
-        out = np.empty((N, columns), np.float32)
-        _kernels.normalize_float32(rows, *pixels, out)
+        _kernels.normalize_float32(rows, *pixels, columns.numpy())
     else:
-        out, values = np.empty((N, columns), np.uint16), np.empty(columns, np.float32)
-        _kernels.normalize_bfloat16(rows, *pixels, values, values.view(np.uint32), out)
-    return torch.from_numpy(out).view(dtype).view(N, height, width, F)
-
-
-def newest_sums(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sums of the newest frame's pixels and of their squares, float64 ``[height, width]``.
-
-    Args:
-        images: for which ``is_served`` is true.
-    """
-    N, F, height, width = images.shape
-    sums = torch.zeros(2, height * width, dtype=torch.float64)
-    for rows in images.view(N, F, -1).split(_kernels.MOST_ROWS):
-        part = np.zeros((2, height * width), np.uint32)
-        _kernels.add_moments(rows.numpy(), F - 1, *part)
-        sums += torch.from_numpy(part.astype(float))
-    total, squares = sums.view(2, height, width)
-    return total, squares
+        values = np.empty(columns.shape[1], np.float32)
+        bits = columns.view(torch.uint16).numpy()
+        _kernels.normalize_bfloat16(rows, *pixels, values, values.view(np.uint32), bits)
+    return out.view(N, height, width, F)

@@ -1,4 +1,4 @@
-"""Images normalised and summed in one pass by compiled code have the bits of torch's operations."""
+"""Images normalised in one pass by compiled code have the bits of torch's operations."""
 
 import numpy as np
 import pytest
@@ -19,10 +19,8 @@ def compiled():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    functions = [
-        getattr(pixels._kernels, name) for name in ("normalize_float32", "normalize_bfloat16", "add_moments")
-    ]
-    assert [len(each.overloads) for each in functions] == [1, 1, 1]  # none was compiled for other arguments
+    functions = [getattr(pixels._kernels, name) for name in ("normalize_float32", "normalize_bfloat16")]
+    assert [len(each.overloads) for each in functions] == [1, 1]  # none was compiled for other arguments
 
 
 @pytest.fixture
@@ -70,26 +68,12 @@ def test_scaled_images_have_the_bits_of_torchs_operations(compiled, without, see
     assert torch.equal(prepared, expected) and prepared.max() == 1
 
 
-@pytest.mark.parametrize("is_compiled", [True, False])
-def test_sums_of_bytes_are_exact_in_batches_of_any_size(compiled, without, is_compiled):
+def test_sums_of_bytes_are_exact():
     statistics = RunningStatistics((1, 2), initial_scale=1.0, floor=1.0)
-    rows = pixels._kernels.MOST_ROWS + 5  # whose squares do not fit into 32 bits
-    stacks = torch.full((rows, 1, 3, 1, 2), 255, dtype=torch.uint8)
-    stacks[:, :, :2], stacks[0, 0, 2, 0, 1] = 7, 254  # older frames, and one pixel
-    call = (lambda function, *args, **kwargs: function(*args, **kwargs)) if is_compiled else without
-    moments = call(statistics.moments_of, stacks, stacked=True).tolist()
-    assert moments == [rows, 255 * rows, 255 * rows - 1, 255**2 * rows, 255**2 * rows - 255**2 + 254**2]
-
-
-def test_statistics_are_those_of_torchs_operations(compiled, without, seed):
-    policy = Policy((4, 42, 42), np.uint8, 3, NetworkConfig(network="mlp", hidden=4), "q")
-    observations = images(seed, 40, 30, 4, 42, 42)
-    moments = policy.input_moments(observations)
-    assert torch.equal(moments, without(policy.input_moments, observations))
-    newest = observations[:, :, -1].long().flatten(0, 1)
-    assert torch.equal(
-        moments[1:].view(2, 42, 42), torch.stack([newest.sum(0), newest.square().sum(0)]).double()
-    )
+    x = torch.full((1000, 1, 1, 2), 255, dtype=torch.uint8)
+    x[0, 0, 0, 1] = 254
+    expected = [1000, 255_000, 254_999, 255**2 * 1000, 255**2 * 999 + 254**2]
+    assert statistics.moments_of(x).tolist() == expected
 
 
 def test_other_images_are_left_to_torch(compiled, monkeypatch):
@@ -120,3 +104,25 @@ def test_policies_of_native_consoles_use_compiled_code(monkeypatch, backend):
     monkeypatch.setattr(pixels, "_kernels", None)
     make_policy(parse_training(["pong", "--backend", backend]))
     assert (pixels._kernels is not None) == (backend == "native")
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_inputs_reuse_the_memory_of_earlier_ones_of_their_size_and_type(compiled, without, is_compiled):
+    policy = Policy((4, 42, 42), np.uint8, 3, NetworkConfig(network="mlp", hidden=4), "q")
+    call = (lambda function, *args, **kwargs: function(*args, **kwargs)) if is_compiled else without
+    first, second, smaller = (
+        images(0, 40, 2, 4, 42, 42),
+        images(1, 40, 2, 4, 42, 42),
+        images(2, 3, 2, 4, 42, 42),
+    )
+    kept = policy.prepare(first)
+    expected = policy.prepare(second)
+    assert not torch.equal(kept, expected)
+    again = call(policy.prepare, second, torch.float32, kept)
+    assert again.data_ptr() == kept.data_ptr() and torch.equal(again, expected)
+    for other in (
+        call(policy.prepare, smaller, torch.float32, kept),
+        call(policy.prepare, second, torch.bfloat16, kept),
+    ):
+        assert other.data_ptr() != kept.data_ptr()
+    assert torch.equal(kept, expected)

@@ -6,7 +6,7 @@ import torch
 from gymnasium.spaces import Box
 
 import parcade.model.policy
-from parcade.algorithms.base import normalized, prepared_once
+from parcade.algorithms.base import Algorithm, AlgorithmConfig, AlgorithmContext, normalized
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.integrations.onnx import Step
@@ -181,7 +181,8 @@ def test_converting_inputs_once_gives_the_same_gradients_bit_for_bit(network, mo
         flat, precision = FlatParameters(policy), Precision("bfloat16")
         inputs, evaluate = policy.prepare(observations), policy.evaluate
         if once:
-            inputs, evaluate = prepared_once(policy, observations, precision)
+            context = AlgorithmContext(policy, precision, "cpu", torch.Generator())
+            inputs, evaluate = Algorithm(context, AlgorithmConfig()).prepared_once(observations)
             assert inputs.dtype == (torch.float32 if network == "scaled_first" else torch.bfloat16)
         for part in inputs.split(2):
             with precision.autocast():
