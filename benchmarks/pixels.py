@@ -2,9 +2,9 @@
 
     python benchmarks/pixels.py [--repeats 7]
 
-One thread; stacks of four images, 1,024 as in an update of PPO on Pong, and 32 as in a decision. Both ways take
-turns, so that other work on the machine meets both, and their results are compared bit by bit. As in learners,
-inputs go to the memory of those before. The median over the repeats is reported per stack. Writes
+One thread; stacks of four images, 1,024 as in an update of PPO on Pong, and 32 as in a decision. Both ways
+take turns, so that other work on the machine meets both, and their results are compared bit by bit. As in
+learners, inputs go to the memory of those before. The median over the repeats is reported per stack. Writes
 ``benchmarks/results/pixels.json``.
 """
 
