@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parcade.machine.devices import is_stand_in
+
 MOST_THREADS = 4
 """With more threads, torch's passes over a batch take less time than one pass of one thread."""
 
@@ -30,9 +32,10 @@ def use_compiled() -> None:
 
 
 def is_served(images: Tensor) -> bool:
-    """Return whether compiled code can serve these images; it cannot be traced."""
+    """Return whether compiled code can serve these images; it cannot be traced or recorded in a graph."""
     return (
         _kernels is not None
+        and not is_stand_in()
         and not torch.compiler.is_compiling()
         and images.dtype == torch.uint8
         and images.device.type == "cpu"

@@ -86,6 +86,11 @@ def test_other_images_are_left_to_torch(compiled, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert not pixels.is_served(served)
+    monkeypatch.undo()
+    monkeypatch.setenv("PARCADE_GPU_STAND_IN", "1")  # its graphs record torch's operations alone
+    assert not pixels.is_served(served)
+    monkeypatch.undo()
+    assert pixels.is_served(served)
 
 
 def test_decisions_in_bfloat16_are_those_of_float32_inputs(compiled, seed):
