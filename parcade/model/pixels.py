@@ -12,8 +12,7 @@ from types import ModuleType
 import numpy as np
 import torch
 from torch import Tensor
-
-from parcade.machine.devices import is_stand_in
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 MOST_THREADS = 4
 """With more threads, torch's passes over a batch take less time than one pass of one thread."""
@@ -35,7 +34,7 @@ def is_served(images: Tensor) -> bool:
     """Return whether compiled code can serve these images; it cannot be traced or recorded in a graph."""
     return (
         _kernels is not None
-        and not is_stand_in()
+        and _get_current_dispatch_mode() is None
         and not torch.compiler.is_compiling()
         and images.dtype == torch.uint8
         and images.device.type == "cpu"

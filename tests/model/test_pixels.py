@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from parcade.build.learner import make_policy
 from parcade.model import pixels
@@ -87,9 +88,8 @@ def test_other_images_are_left_to_torch(compiled, monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert not pixels.is_served(served)
     monkeypatch.undo()
-    monkeypatch.setenv("PARCADE_GPU_STAND_IN", "1")  # its graphs record torch's operations alone
-    assert not pixels.is_served(served)
-    monkeypatch.undo()
+    with TorchDispatchMode():  # as that which records the graphs of the stand-in for a GPU
+        assert not pixels.is_served(served)
     assert pixels.is_served(served)
 
 
