@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 MOST_THREADS = 4
-"""With more threads, torch's passes over a batch take less time than one pass of one thread."""
+"""With more threads, torch's passes should take less time than one pass of one thread: on one thread they
+take about four times as long (``benchmarks/pixels.py``). Not measured on more than one."""
 
 _kernels: ModuleType | None = None
 
@@ -30,8 +31,8 @@ def use_compiled() -> None:
     _kernels = pixels if pixels.IS_COMPILED else None
 
 
-def is_served(images: Tensor) -> bool:
-    """Return whether compiled code can serve these images; it cannot be traced or recorded in a graph."""
+def can_normalize(images: Tensor) -> bool:
+    """Return whether compiled code can normalise these images; it cannot be traced or recorded in a graph."""
     return (
         _kernels is not None
         and _get_current_dispatch_mode() is None
@@ -55,14 +56,14 @@ def normalized(
     """Return ``(images - offset) * scale``, clipped, as ``[N, height, width, F]``.
 
     Args:
-        images: for which ``is_served`` is true.
+        images: ``can_normalize`` is true of them.
         offset, scale: float32 ``[height, width]``.
         dtype: float32 or bfloat16.
         memory: for the result, of its size and type; by default new memory.
     """
     N, F, height, width = images.shape
     out = torch.empty(images.numel(), dtype=dtype) if memory is None else memory
-    rows, columns = images.view(N, F, -1).numpy(), out.view(N, -1)
+    rows, columns = images.view(N, F, height * width).numpy(), out.view(N, F * height * width)
     pixels = offset.flatten().numpy(), scale.flatten().numpy(), np.float32(clip)
     if dtype == torch.float32:
         _kernels.normalize_float32(rows, *pixels, columns.numpy())

@@ -208,8 +208,8 @@ class Policy(nn.Module):
         x = observations.flatten(0, 1)
         if memory is not None:
             memory = memory.flatten(0, 1) if memory.dtype == dtype and memory.numel() == x.numel() else None
-        if pixels.is_served(x) and (self.is_stack or self.statistics is None):
-            inputs = pixels.normalized(x, *self._of_each_pixel(x.shape[2:]), dtype, memory)
+        if pixels.can_normalize(x) and (self.is_stack or self.statistics is None):
+            inputs = pixels.normalized(x, *self._normalization(x.shape[2:]), dtype, memory)
             return inputs.unflatten(0, observations.shape[:2])
         if x.ndim == 4:
             x = x.permute(0, 2, 3, 1)
@@ -222,7 +222,7 @@ class Policy(nn.Module):
                 inputs_out.copy_(self._normalize(rows))
         return inputs.unflatten(0, observations.shape[:2])
 
-    def _of_each_pixel(self, shape: torch.Size) -> tuple[Tensor, Tensor, float]:
+    def _normalization(self, shape: torch.Size) -> tuple[Tensor, Tensor, float]:
         """Return offset and scale, of this shape, and the clipping of normalisation."""
         if self.statistics is None:
             return torch.zeros(shape), torch.full(shape, self.byte_scale), math.inf

@@ -52,7 +52,7 @@ def test_normalised_images_have_the_bits_of_torchs_operations(
     policy = Policy(shape, np.uint8, 3, NetworkConfig(network="mlp", hidden=4), "actor_critic")
     policy.statistics.merge(policy.input_moments(images(seed, 9, 3, *shape, contrast=contrast)))
     observations = images(seed + 1, 5, 2, *shape)
-    assert pixels.is_served(observations.flatten(0, 1))
+    assert pixels.can_normalize(observations.flatten(0, 1))
     prepared, expected = policy.prepare(observations, dtype), without(policy.prepare, observations, dtype)
     assert prepared.dtype == expected.dtype == dtype and prepared.shape == expected.shape
     assert torch.equal(prepared, expected) and prepared.float().std() > 0.5
@@ -69,6 +69,13 @@ def test_scaled_images_have_the_bits_of_torchs_operations(compiled, without, see
     assert torch.equal(prepared, expected) and prepared.max() == 1
 
 
+def test_a_batch_without_images_stays_one(compiled):
+    policy = Policy((4, 42, 42), np.uint8, 3, NetworkConfig(network="mlp", hidden=4), "q")
+    observations = images(0, 1, 0, 4, 42, 42)
+    assert pixels.can_normalize(observations.flatten(0, 1))
+    assert policy.prepare(observations, torch.bfloat16).shape == (1, 0, 42, 42, 4)
+
+
 def test_sums_of_bytes_are_exact():
     statistics = RunningStatistics((1, 2), initial_scale=1.0, floor=1.0)
     x = torch.full((1000, 1, 1, 2), 255, dtype=torch.uint8)
@@ -79,18 +86,18 @@ def test_sums_of_bytes_are_exact():
 
 def test_other_images_are_left_to_torch(compiled, monkeypatch):
     served = images(0, 6, 4, 8, 8)
-    assert pixels.is_served(served)
+    assert pixels.can_normalize(served)
     for left in (served.float(), served.to("meta"), served[:, ::2], served.permute(0, 2, 3, 1), served[0]):
-        assert not pixels.is_served(left)
+        assert not pixels.can_normalize(left)
     monkeypatch.setattr(torch, "get_num_threads", lambda: pixels.MOST_THREADS + 1)
-    assert not pixels.is_served(served)
+    assert not pixels.can_normalize(served)
     monkeypatch.undo()
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert not pixels.is_served(served)
+    assert not pixels.can_normalize(served)
     monkeypatch.undo()
     with TorchDispatchMode():  # as that which records the graphs of the stand-in for a GPU
-        assert not pixels.is_served(served)
-    assert pixels.is_served(served)
+        assert not pixels.can_normalize(served)
+    assert pixels.can_normalize(served)
 
 
 def test_decisions_in_bfloat16_are_those_of_float32_inputs(compiled, seed):
