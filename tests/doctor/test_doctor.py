@@ -1,5 +1,6 @@
 """The facts that the doctor reads, the thread pools of its probe process, and its command line."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -265,25 +266,33 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, capsys, tmp_path, monkey
     assert err.startswith("parcade: ") and says in err and err.count("\n") == 1
 
 
+@contextlib.contextmanager
+def rank_of(run, program):
+    """Register a process that runs a Python program as rank 0 of a run, once it has printed a line."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        process.stdout.readline()
+        (run / "processes").mkdir()
+        here = ProcessRecord("rank", 0, process.pid, start_ticks(process.pid), socket.gethostname())
+        write_record(run, here)
+        yield here
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
 def test_a_process_of_a_run_is_found_and_its_threads_are_watched(tmp_path):
     program = (
         "import threading\ndef spin():\n    while True: sum(range(10**6))\n"
         "threading.Thread(target=spin).start()\nprint(flush=True)\nspin()"
     )
-    spinning = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
-    try:
-        spinning.stdout.readline()
-        (tmp_path / "processes").mkdir()
-        here = ProcessRecord("rank", 0, spinning.pid, start_ticks(spinning.pid), socket.gethostname())
-        gone = ProcessRecord("rank", 1, spinning.pid, 1, socket.gethostname())
-        for record in (here, gone):
-            write_record(tmp_path, record)
+    with rank_of(tmp_path, program) as here:
+        write_record(tmp_path, ProcessRecord("rank", 1, here.pid, 1, here.host))  # has ended
         (seen,) = look_at_run(tmp_path, 1.0)
-        assert (seen.name, seen.pid, seen.threads) == ("rank 0", spinning.pid, 2)
+        assert (seen.name, seen.pid, seen.threads) == ("rank 0", here.pid, 2)
         assert seen.cores_used > 0 and seen.affinity == tuple(sorted(os.sched_getaffinity(0)))
-    finally:
-        spinning.kill()
-        spinning.communicate()
 
 
 def test_the_context_switches_of_all_threads_are_counted(tmp_path):
@@ -291,17 +300,9 @@ def test_the_context_switches_of_all_threads_are_counted(tmp_path):
         "import threading, time\ndef nap():\n    while True: time.sleep(0.002)\n"
         "threading.Thread(target=nap).start()\nprint(flush=True)"
     )
-    napping = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
-    try:
-        napping.stdout.readline()
-        (tmp_path / "processes").mkdir()
-        here = ProcessRecord("rank", 0, napping.pid, start_ticks(napping.pid), socket.gethostname())
-        write_record(tmp_path, here)
+    with rank_of(tmp_path, program):
         (seen,) = look_at_run(tmp_path, 1.0)
         assert seen.voluntary_switches > 10, "its first thread waits for the second"
-    finally:
-        napping.kill()
-        napping.communicate()
 
 
 @pytest.mark.quick
@@ -317,19 +318,11 @@ def test_a_process_that_waits_for_its_children_is_not_said_to_do_nothing(tmp_pat
     """A training waits so while the consoles are compiled."""
     child = "print(flush=True)\nwhile True: sum(range(10**6))"
     program = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])"
-    waits = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True)
-    try:
-        waits.stdout.readline()
-        (tmp_path / "processes").mkdir()
-        here = ProcessRecord("rank", 0, waits.pid, start_ticks(waits.pid), socket.gethostname())
-        write_record(tmp_path, here)
+    with rank_of(tmp_path, program):
         (seen,) = look_at_run(tmp_path, 1.0)
         assert seen.child_cores_used > 0
         works = dataclasses.replace(seen, cores_used=0.0, child_cores_used=1.0)
         assert list(examine_running([works], cores=2.0)) == []
-    finally:
-        os.killpg(waits.pid, signal.SIGKILL)
-        waits.communicate()
 
 
 @pytest.mark.quick
