@@ -379,6 +379,32 @@ assert.deepEqual(names.slice(0, 3), [...pong, "mean of 2: ppo qbert"]);
     )
 
 
+def test_curves_of_one_colour_differ_by_their_dashes(run):
+    run(
+        SUMMARY
+        + """
+const { Compare } = await import("./compare.js");
+const { SvgPainter } = await import("./painter.js");
+const runs = Array.from({ length: 20 }, (_, i) => summary(`run${i}`));
+const compare = new Compare();
+const curve = { x: [1, 2], y: [1, 3], low: [1, 3], high: [1, 3] };
+compare.show(runs);
+await settled();
+const curves = Object.fromEntries(runs.map(({ id }) => [id, { score_mean: curve }]));
+await waiting("/curves")[0].answer({ curves, complete: true });
+const looks = compare.chart.series.map(({ colour, dashes }) => `${colour} ${dashes}`);
+assert.equal(new Set(looks).size, 20);
+assert.deepEqual(compare.chart.series[7].dashes, []);
+const marks = compare.legend.all("i").map((mark) => mark.style.background);
+assert.ok(!marks[7].includes("gradient") && marks[8].includes("repeating-linear-gradient"));
+assert.notEqual(marks[8], marks[16]);
+const drawn = await compare.chart.toSvg().text();
+const dashed = `stroke-dasharray="${compare.chart.series[8].dashes.join(" ")}"`;
+assert.equal(drawn.split(dashed).length - 1, 8 + 8);  // eight curves, and eight marks of the legend
+"""
+    )
+
+
 def test_a_run_next_to_the_mean_of_its_group_has_the_colour_of_that_mean(run):
     run(
         SUMMARY

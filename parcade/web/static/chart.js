@@ -7,10 +7,11 @@ import { CanvasPainter, SvgPainter } from "./painter.js";
 import { padded, rangeOf, scale, ticks, timeTicks } from "./scale.js";
 
 const LEFT = 52, RIGHT = 12, TOP = 10, BOTTOM = 36;
+const MARK_WIDTH = 22;  // of an exported legend; the style sheet has the same for the page's
 
 /**
- * `series` is a list of {name, colour, x, y, low, high}: colour is a custom property of the style sheet; low and
- * high, where they differ from y, are drawn as a band. With `kind: "area"`, only the band is drawn, opaque; with
+ * `series` is a list of {name, colour, dashes, x, y, low, high}: colour is a custom property of the style sheet;
+ * low and high, where they differ from y, are drawn as a band; dashes may be left out. With `kind: "area"`, only the band is drawn, opaque; with
  * `dots`, every point has a mark.
  */
 export class Chart {
@@ -110,7 +111,7 @@ export class Chart {
     paint.text([name, yLabel && `${yLabel} ↑`].filter(Boolean).join("  ·  "), frame.right, frame.bottom + 22, muted, "right", "top");
   }
 
-  #curve(paint, { x, y, low, high, colour: name, kind, faint, dots }) {
+  #curve(paint, { x, y, low, high, colour: name, dashes = [], kind, faint, dots }) {
     const hue = colour(name);
     const shown = [...x.keys()].filter((i) => !this.options.logY || y[i] > 0);  // a logarithmic axis has no others
     if (dots || shown.length === 1) for (const i of shown) paint.fill(this.toX(x[i]) - 2, this.toY(y[i]) - 2, 5, 5, hue);
@@ -118,7 +119,7 @@ export class Chart {
     if (low !== y || kind === "area") {
       paint.area([...along(high), ...along(low).reverse()], hue, kind === "area" ? 1 : 0.2);
     }
-    if (kind !== "area") paint.line(along(y), hue, faint ? 0.8 : 1.6, faint ? [2, 2] : []);
+    if (kind !== "area") paint.line(along(y), hue, faint ? 0.8 : 1.6, faint ? [2, 2] : dashes);
   }
 
   #point(event) {
@@ -148,11 +149,8 @@ export class Chart {
     if (this.tip.hidden) return;
     const rows = this.series.map((s) => [s, valueAt(s, x)]).filter(([, value]) => value !== null).slice(0, 14);
     const at = axisFormat(this.options.x)(x);
-    this.tip.replaceChildren(el("b", {}, at), ...rows.map(([s, value]) => {
-      const mark = el("i");
-      mark.style.background = colour(s.colour);
-      return el("span", {}, mark, `${s.name}  ${this.#shown(value)}`);
-    }));
+    this.tip.replaceChildren(el("b", {}, at),
+      ...rows.map(([s, value]) => el("span", {}, markOf(s), `${s.name}  ${this.#shown(value)}`)));
     const left = this.toX?.(x) ?? 0;
     const isRight = left > this.element.clientWidth / 2;
     this.tip.style.left = isRight ? "" : `${left + 10}px`;
@@ -182,8 +180,8 @@ export class Chart {
     shown.forEach((s, i) => {
       const y = height - 18 * (Math.ceil(shown.length / 2) - Math.floor(i / 2)) + 6;
       const x = LEFT + (i % 2) * (width / 2 - LEFT / 2);
-      paint.fill(x, y - 2, 14, 4, colour(s.colour));
-      paint.text(s.name, x + 20, y, colour("--text"));
+      paint.line([[x, y], [x + MARK_WIDTH, y]], colour(s.colour), 4, s.dashes);
+      paint.text(s.name, x + MARK_WIDTH + 6, y, colour("--text"));
     });
     this.cursor = cursor;
     this.redraw();
@@ -203,8 +201,18 @@ function valueAt(series, at) {
   return series.kind === "area" ? series.high[i] - series.low[i] : series.y[i];
 }
 
+/** Return a legend's mark of a series: a short line with its colour and dashes. */
+export function markOf({ colour: name, dashes = [] }) {
+  const hue = colour(name);
+  let end = 0;
+  const stops = dashes.map((length, i) => `${i % 2 ? "transparent" : hue} ${end}px ${end += length}px`);
+  const mark = el("i");
+  mark.style.background = stops.length ? `repeating-linear-gradient(90deg, ${stops.join(", ")})` : hue;
+  return mark;
+}
+
 /** Return a series for `Chart.set` from a curve of the server. */
-export function seriesOf(name, colourName, curve) {
+export function seriesOf(name, colourName, curve, dashes = []) {
   const isThin = curve.y.every((v, i) => v === curve.low[i] && v === curve.high[i]);
-  return { name, colour: colourName, x: curve.x, y: curve.y, low: isThin ? curve.y : curve.low, high: isThin ? curve.y : curve.high };
+  return { name, colour: colourName, dashes, x: curve.x, y: curve.y, low: isThin ? curve.y : curve.low, high: isThin ? curve.y : curve.high };
 }

@@ -1,9 +1,9 @@
 // Comparing runs in one chart: any metric, over frames, wall clock or CPU time, each run or the mean over seeds.
 
 import { get, getText, post } from "./api.js";
-import { Chart, seriesOf } from "./chart.js";
+import { Chart, markOf, seriesOf } from "./chart.js";
 import { download, el, labelled, reporting, select } from "./dom.js";
-import { AXES, colour, curveColour } from "./format.js";
+import { AXES, curveColour, curveDashes } from "./format.js";
 
 const POINTS = 500;
 // Beyond this many runs, samples of long files stay: reading all points of 50 runs takes the server 15 seconds.
@@ -108,21 +108,17 @@ export class Compare {
     const series = [];
     const groups = Object.keys(bands);
     this.names.forEach((name, i) => {
-      const each = seriesOf(name, curveColour(i), curves[name][this.metric]);
+      const each = seriesOf(name, curveColour(i), curves[name][this.metric], curveDashes(i));
       const group = groups.indexOf(this.groupOf.get(name));
       const faint = { low: each.y, high: each.y, faint: true, colour: group < 0 ? "--muted" : curveColour(group) };
       series.push(groups.length ? { ...each, ...faint } : each);
     });
     groups.forEach((group, i) => {
       const { runs, ...curve } = bands[group];
-      series.push(seriesOf(`mean of ${runs}: ${this.#groupName(group, groups)}`, curveColour(i), curve));
+      series.push(seriesOf(`mean of ${runs}: ${this.#groupName(group, groups)}`, curveColour(i), curve, curveDashes(i)));
     });
     const shown = series.filter((s) => !groups.length || !s.faint);
-    this.legend.replaceChildren(...shown.map((s) => {
-      const mark = el("i");
-      mark.style.background = colour(s.colour);
-      return el("li", {}, mark, s.name);
-    }));
+    this.legend.replaceChildren(...shown.map((s) => el("li", {}, markOf(s), s.name)));
     if (groups.length) this.legend.append(el("li", { class: "note" }, "band: 95 % confidence interval of the mean (Student's t)"));
     else if (this.mean.checked) this.legend.append(el("li", { class: "note" }, "no two of these runs differ only by their seed"));
     this.chart.set(series, { x: this.axis, yLabel: this.metric, logY: this.log.checked });

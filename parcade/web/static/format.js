@@ -44,6 +44,10 @@ export const AXES = [
 export const axisFormat = (axis) => (axis.endsWith("_seconds") ? duration : human);
 
 /** Colours of curves, distinct in both themes; the style sheet has their values. */
-export const curveColour = (index) => `--curve-${index % 8}`;
+const COLOURS = 8;
+export const curveColour = (index) => `--curve-${index % COLOURS}`;
+/** Dashes that tell curves of one colour apart, as pixels drawn and left out; the first eight curves are solid. */
+const DASHES = [[], [8, 3], [3, 3], [10, 3, 3, 3]];
+export const curveDashes = (index) => DASHES[Math.floor(index / COLOURS) % DASHES.length];
 /** Resolve a custom property of the style sheet. */
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

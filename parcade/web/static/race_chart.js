@@ -1,9 +1,8 @@
 // The learning race: a person's score per episode and an agent's learning curve on the same axes.
 
 import { get, getText, post } from "./api.js";
-import { Chart, seriesOf } from "./chart.js";
+import { Chart, markOf, seriesOf } from "./chart.js";
 import { download, el, labelled, reporting, select } from "./dom.js";
-import { colour } from "./format.js";
 
 const AXES = [["wall_seconds", "time"], ["frames", "frames"], ["episodes", "episodes"]];
 const LABELS = { wall_seconds: "time played, or trained", frames: "frames", episodes: "episodes" };
@@ -71,10 +70,6 @@ export class RaceChart {
     const last = (each) => each.x[each.x.length - 1];
     const end = this.near.checked && x.length ? last(person) : Math.max(...series.map(last), 0);
     this.chart.set(series, { x: this.drawnAxis, xLabel: LABELS[this.drawnAxis], yLabel: "score", xRange: end > 0 ? [0, end * 1.02] : [0, 1] });
-    this.legend.replaceChildren(...series.map((each) => {
-      const mark = el("i");
-      mark.style.background = colour(each.colour);
-      return el("li", {}, mark, each.name);
-    }));
+    this.legend.replaceChildren(...series.map((each) => el("li", {}, markOf(each), each.name)));
   }
 }
