@@ -429,15 +429,18 @@ assert.deepEqual(colours, [a, a, b, b, "--muted", a, b]);
 def test_tables_of_processes_keep_their_frame_and_its_focus(run):
     run("""
 const { PartsPanel } = await import("./parts_panel.js");
+const { setTimeout } = globalThis;
 let poll;
-globalThis.setInterval = (work) => { poll = work; return 1; };
+globalThis.setTimeout = (work, pause) => (pause ? (poll = work) : setTimeout(work, pause));
 const panel = new PartsPanel("a");
 const answer = async (beat) => {
   const processes = beat ? [{ name: "rank 0", host: "h", pid: 1, beat, begun: true, scope: "learn" }] : [];
-  requests.length = 0;
-  poll();
   await waiting("/api/run?")[0].answer({ processes, part_counters: {} });
   await waiting("/metrics")[0].answer({ metrics: {} });
+  assert.ok(poll);  // only now: a slow answer would otherwise replace those of later polls
+  requests.length = 0;
+  poll();
+  poll = null;
 };
 await answer(1);
 const frame = panel.list.firstElementChild;

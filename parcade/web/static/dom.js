@@ -87,6 +87,23 @@ export async function reporting(work) {
   }
 }
 
+/**
+ * Call an async function now and again `pause` milliseconds after each end, showing its errors; return a function
+ * that ends it. Answers that take longer than the pause would overtake each other if it were called by the clock.
+ */
+export function repeating(work, pause) {
+  let timer, isEnded = false;
+  const next = async () => {
+    await reporting(work);
+    if (!isEnded) timer = setTimeout(next, pause);
+  };
+  next();
+  return () => {
+    isEnded = true;
+    clearTimeout(timer);
+  };
+}
+
 /** Offer a file for download. */
 export function download(name, blob) {
   const link = el("a", { href: URL.createObjectURL(blob), download: name.replace(/[^\w.-]+/g, "_") });

@@ -1,11 +1,11 @@
 // Processes of a run: where each is, the doctor's findings, stacks on request, and counters of restarts and losses.
 
 import { get, post } from "./api.js";
-import { el, labelled, reporting, select, table } from "./dom.js";
+import { el, labelled, repeating, reporting, select, table } from "./dom.js";
 import { human } from "./format.js";
 import { findings } from "./time_panel.js";
 
-const POLL_MS = 3000;
+const POLL_PAUSE_MS = 3000;
 
 /** Show a table, or a note where it has no rows. Its frame stays, or it would lose focus and scroll back at every poll. */
 function showRows(parent, headers, rows, caption, note) {
@@ -40,17 +40,15 @@ export class PartsPanel {
       el("h2", {}, "Stacks"),
       el("div", { class: "tools" }, labelled("Process", this.choice), button("Show stacks", () => this.#showStacks())), this.stacks,
       el("h2", {}, "Restarts and losses"), this.counters);
-    this.#poll();
-    this.timer = setInterval(() => this.#poll(), POLL_MS);
+    this.endPolling = repeating(() => this.#poll(), POLL_PAUSE_MS);
   }
 
   close() {
-    clearInterval(this.timer);
+    this.endPolling();
   }
 
   async #poll() {
-    const run = await reporting(() => get("run", { run: this.name }));
-    if (!run) return;
+    const run = await get("run", { run: this.name });
     const { metrics } = await get("metrics", { run: this.name });
     const state = (p) => (p.ended ? "ended" : p.lost ? "died" : p.begun ? `in ${p.scope}` : `starting, in ${p.scope}`);
     showRows(this.list, ["Process", "Host", "Pid", "State", "Heartbeats"], run.processes.map((p) => [p.name, p.host, String(p.pid), state(p), String(p.beat)]), "Processes",

@@ -2,10 +2,10 @@
 
 import { get, post } from "./api.js";
 import { Chart } from "./chart.js";
-import { el, reporting, table } from "./dom.js";
+import { el, repeating, reporting, table } from "./dom.js";
 import { colour, duration } from "./format.js";
 
-const POLL_MS = 3000;
+const POLL_PAUSE_MS = 3000;
 const PARTS = { "time/": "Learner", "actor_time/": "Actors", "gpu/": "GPU" };
 
 const scopeColour = (scope) => `--scope-${scope}`;
@@ -48,14 +48,13 @@ export class TimePanel {
       el("h2", {}, "Profile"), this.profile);
     this.first = new Map();
     this.update();
-    this.#poll();
     this.#readProfile();
-    this.timer = setInterval(() => this.#poll(), POLL_MS);
+    this.endPolling = repeating(() => this.#poll(), POLL_PAUSE_MS);
   }
 
   close() {
     this.isClosed = true;
-    clearInterval(this.timer);
+    this.endPolling();
     for (const { chart } of this.charts) chart.close();
   }
 
@@ -97,8 +96,7 @@ export class TimePanel {
   }
 
   async #poll() {
-    const run = await reporting(() => get("run", { run: this.name }));
-    if (!run) return;
+    const run = await get("run", { run: this.name });
     const rows = [];
     for (const process of run.processes) {
       for (const [thread, seconds] of Object.entries(process.seconds)) {
