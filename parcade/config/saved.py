@@ -99,15 +99,15 @@ def load_config(run: Path, env: str = "") -> TrainConfig:
             f"{run} was trained on {game}; importing {module_of(game)} runs its code; "
             f"if you trust it, add --env {game}"
         )
-    return from_json(data)
+    return from_json(data, run / "config.json")
 
 
-def from_json(data: dict[str, Any]) -> TrainConfig:
-    """Convert JSON values back to a config. Errors: UsageError naming the mismatch."""
+def from_json(data: dict[str, Any], source: str | Path = "config.json") -> TrainConfig:
+    """Convert JSON values back to a config. Errors: UsageError naming ``source`` and the mismatch."""
     version = data.get("schema_version")
     if version not in READ_VERSIONS:
         raise UsageError(
-            f"config.json has schema_version {version!r}, expected {SCHEMA_VERSION}; "
+            f"{source} has schema_version {version!r}, expected {SCHEMA_VERSION}; "
             "it was written by another version of parcade; use that version"
         )
     try:
@@ -122,7 +122,7 @@ def from_json(data: dict[str, Any]) -> TrainConfig:
         return TrainConfig(data["game"], run, env, algorithm_row(run.algorithm).config(**hyper), topology)
     except (AttributeError, KeyError, TypeError) as error:
         raise UsageError(
-            f"config.json does not fit this version of parcade: {error}; use the version that wrote it"
+            f"{source} does not fit this version of parcade: {error}; use the version that wrote it"
         ) from error
 
 

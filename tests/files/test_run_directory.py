@@ -13,7 +13,7 @@ from parcade.algorithms.ppo import PPOConfig
 from parcade.algorithms.pqn import PQNConfig
 from parcade.checkpoint import remove_unfinished
 from parcade.config import RunConfig, TrainConfig, from_json, to_json
-from parcade.config.saved import check_structure, structure
+from parcade.config.saved import check_structure, load_config, structure
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.files import run_directory as rd
@@ -281,6 +281,14 @@ def test_a_config_survives_json_and_another_schema_is_refused_by_name():
     data["run"]["sead"] = 1
     with pytest.raises(UsageError, match="does not fit this version"):
         from_json(data)
+
+
+def test_a_config_that_does_not_fit_is_refused_with_its_path(tmp_path):
+    data = to_json(TrainConfig("pong"))
+    for wrong in ({"schema_version": 99}, {"env": []}):
+        (tmp_path / "config.json").write_text(json.dumps({**data, **wrong}))
+        with pytest.raises(UsageError, match=f"^{tmp_path}/config.json (has schema_version 99|does not fit)"):
+            load_config(tmp_path)
 
 
 @pytest.mark.parametrize(
