@@ -4,7 +4,8 @@
 
 The kinds, in `tests/atari/random_parity.py`: `consoles`, every mode and difficulty in turn, with states
 saved and restored; `poked`, the same with random bytes written to the RAM; `raw`, Gymnasium's interface, also
-under its AtariPreprocessing; `vectors` and `made`, `VectorConsoles` and `make_vec` against AtariVectorEnv.
+under its AtariPreprocessing; `vectors` and `made`, `VectorConsoles` and `make_vec` against AtariVectorEnv;
+`received`, asynchronous environments of `make_vec` against one AtariVectorEnv each.
 Each has a new random seed, which is recorded. A comparison that the file has with as many frames is skipped.
 """
 

@@ -12,7 +12,7 @@ import ale_py
 import numpy as np
 from gymnasium.wrappers import AtariPreprocessing
 from random_play import STICKY, Compared, Difference, Player, check, chosen
-from random_vector_parity import compare_made, compare_vectors
+from random_vector_parity import compare_made, compare_received, compare_vectors
 
 from parcade.atari import Arcade, games
 from parcade.integrations.ale_interface import AleInterface
@@ -313,4 +313,5 @@ COMPARISONS = {
     "raw": compare_raw,
     "vectors": compare_vectors,
     "made": compare_made,
+    "received": compare_received,
 }

@@ -96,15 +96,9 @@ def _restart(
         check(f"{name} of a reset", infos[name], expected_infos[name])
 
 
-def compare_made(game: str, seed: int, frames: int) -> Compared:
-    """Compare environments of `make_vec` with `AtariVectorEnv`, in Gymnasium's autoreset modes."""
-    random = np.random.default_rng(seed)
-    settings = _vector_settings(random, game)
-    settings["reward_clipping"] = settings["episodic_life"]
-    n = int(random.integers(1, 4))
-    mode = chosen(random, AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP)
-    theirs = AtariVectorEnv(game, n, num_threads=1, autoreset_mode=mode, **settings)
-    how = {
+def _own_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """The options of `make_vec` for ale-py's settings."""
+    return {
         "frame_limit": settings["max_num_frames_per_episode"],
         "sticky_actions": settings["repeat_action_probability"],
         "full_action_set": settings["full_action_space"],
@@ -118,6 +112,17 @@ def compare_made(game: str, seed: int, frames: int) -> Compared:
         "fire_reset": settings["use_fire_reset"],
         "ale_compat": settings["episodic_life"],
     }
+
+
+def compare_made(game: str, seed: int, frames: int) -> Compared:
+    """Compare environments of `make_vec` with `AtariVectorEnv`, in Gymnasium's autoreset modes."""
+    random = np.random.default_rng(seed)
+    settings = _vector_settings(random, game)
+    settings["reward_clipping"] = settings["episodic_life"]
+    n = int(random.integers(1, 4))
+    mode = chosen(random, AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP)
+    theirs = AtariVectorEnv(game, n, num_threads=1, autoreset_mode=mode, **settings)
+    how = _own_settings(settings)
     if mode == AutoresetMode.NEXT_STEP:
         ours = make_registered_vec(game, n, autoreset_mode=mode, **how)
     else:
@@ -160,3 +165,71 @@ def _detour_of_made(env: Any, random: np.random.Generator) -> None:
     for _ in range(random.integers(1, 8)):
         env.step(random.integers(0, env.single_action_space.n, env.num_envs))
     env.set_state(saved)
+
+
+class Expected:
+    """ale-py's environment with the settings of one of parcade's asynchronous ones, and its next action."""
+
+    def __init__(self, game: str, settings: dict[str, Any]) -> None:
+        self.env = AtariVectorEnv(game, 1, num_threads=1, autoreset_mode=AutoresetMode.SAME_STEP, **settings)
+        self.action: int | None = None
+
+    def start(self, seed: int) -> None:
+        """Start an episode when it is next compared."""
+        self.seed, self.action = seed, None
+
+    def compare(self, result: tuple[Any, ...], i: int) -> bool:
+        """Compare row `i` of what was received; return whether an episode ended."""
+        observations, *outcome, infos = result
+        if self.action is None:
+            expected, infos_expected = self.env.reset(seed=np.array([self.seed]))
+            check("observations of a start", observations[i], expected[0])
+            check("outcome of a start", [each[i] for each in outcome], [0, 0, 0])
+            check("lives of a start", infos["lives"][i], infos_expected["lives"][0])
+            return False
+        expected, *outcome_expected, infos_expected = self.env.step(np.array([self.action]))
+        check("observations", observations[i], expected[0])
+        check_outcome([each[i] for each in outcome], [each[0] for each in outcome_expected])
+        check("lives", infos["lives"][i], infos_expected["lives"][0])
+        ended = bool(outcome[1][i] | outcome[2][i])
+        if ended:
+            check("final observations", infos["final_obs"][i], infos_expected["final_obs"][0])
+        return ended
+
+
+def compare_received(game: str, seed: int, frames: int) -> Compared:
+    """Compare asynchronous environments of `make_vec`, in the order in which they finish."""
+    random = np.random.default_rng(seed)
+    settings = _vector_settings(random, game)
+    settings["reward_clipping"] = settings["episodic_life"]
+    n = int(random.integers(1, 5))
+    batch_size, threads = int(random.integers(1, n + 1)), int(random.integers(1, 4))
+    theirs = [Expected(game, settings) for _ in range(n)]
+    how = _own_settings(settings)
+    ours = make_vec(game, n, batch_size=batch_size, num_threads=threads, **how)
+    settings = {"num_envs": n, "batch_size": batch_size, "num_threads": threads, **settings}
+    player = Player(random, list(range(int(ours.single_action_space.n))))
+    step = played = episodes = 0
+    try:
+        while played < frames:
+            if step % 150 == 0:  # what was not received until then is dropped
+                seeds = random.integers(0, 2**31 - 1, n)
+                ours.async_reset(seed=seeds)
+                for each, its_seed in zip(theirs, seeds, strict=True):
+                    each.start(int(its_seed))
+                player.begin()
+            result = ours.recv()
+            ids = result[-1]["env_id"]
+            check("environments received twice", len(set(ids.tolist())), batch_size)
+            episodes += sum(theirs[env].compare(result, i) for i, env in enumerate(ids))
+            played += int(result[-1]["frames"].sum())
+            for env in ids:
+                theirs[env].action = player.act()
+            for part in np.array_split(random.permutation(ids), random.integers(1, len(ids) + 1)):
+                ours.send(np.array([theirs[env].action for env in part]), part)
+            step += 1
+    except Difference as error:
+        raise Difference(f"{settings}, step {step}, {player.manner}: {error}") from None
+    finally:
+        ours.close()
+    return Compared(settings, played, episodes)
