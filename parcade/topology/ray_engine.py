@@ -106,6 +106,7 @@ def _get(ref: Any, name: str, timeout: float) -> Any:
         exceptions.ObjectLostError,
         exceptions.WorkerCrashedError,
         exceptions.NodeDiedError,
+        exceptions.OutOfMemoryError,  # Ray killed the part's process because the node's memory ran out
     )
     try:
         return ray.get(ref, timeout=timeout)
