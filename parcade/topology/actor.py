@@ -53,6 +53,8 @@ class Actor(Restartable):
             )
         self.counter = PlayCounter([self.group], self.group.logs)
         self._unroll: SteppedUnroll | None = None
+        self._restarted_episodes = False
+        """Whether a resume restarted the episodes: the first answer is for an observation from before it."""
 
     def begin(self, life: int) -> tuple[dict[str, Any], None]:
         """Reset the environments and start to play."""
@@ -94,12 +96,13 @@ class Actor(Restartable):
         """
         finished = None
         with self.timer.scope("other"):
-            if answers is not None:
+            if answers is not None and not self._restarted_episodes:
                 if self._unroll is None:
                     self._unroll = SteppedUnroll(self.group, self.config.hyper.unroll_length)
                 finished = self._unroll.add(self.group, answers[place])
                 if finished is not None:
                     self._unroll = None
+        self._restarted_episodes = False
         data = {
             "observations": self.group.observations.numpy(),
             "starts": self.group.starts.numpy(),
@@ -132,6 +135,7 @@ class Actor(Restartable):
         self.policy.load_state_dict(tensors_of(part_of(state, "policy.")))
         cut = self.group.set_state({n: np.array(v) for n, v in part_of(state, "group.").items()}, self.policy)
         self.counter.restored(state.get("counted"))
+        self._restarted_episodes = cut > 0
         unroll = part_of(state, "unroll.")
         if unroll and not cut:
             self._unroll = SteppedUnroll(self.group, self.config.hyper.unroll_length)

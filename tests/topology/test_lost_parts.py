@@ -175,6 +175,30 @@ def test_a_checkpoint_of_ga3c_on_a_cluster_counts_all_steps_and_keeps_the_unroll
         assert each.tally.steps > counted
 
 
+def test_no_action_selected_before_a_resume_is_taken_in_the_episodes_that_it_starts(tmp_path):
+    config = config_for(
+        tmp_path, "ga3c", "CartPole-v1", num_envs=4, unroll_length=3
+    )  # its state cannot be saved
+    run, driver = start_run(config), begun(config)
+    assert checkpointer(config, run, driver).save() == ""
+    resumed = make_driver(config, SerialEngine())
+    checkpointer(config, run, resumed).restore()
+    assert resumed.tally.cut_games == 4
+    groups = [part.thing.group for part in resumed.of_role("actor")]
+    resumed.engine.all_done(resumed.stepping)
+    assert all(group.starts.all() for group in groups)  # the actors have sent their first observations only
+    steps = sum(group.steps for group in groups)
+    for _ in range(5):
+        resumed.advance(0.0)
+    assert sum(group.steps for group in groups) > steps
+
+
+def test_the_last_answer_to_a_removed_actor_of_ga3c_is_not_kept(tmp_path):
+    driver = begun(config_for(tmp_path, "ga3c", num_envs=4))
+    driver.scale_actors(1)
+    assert driver.answers.keys() == {"actor-0"}
+
+
 def test_a_replay_shard_lost_before_a_checkpoint_is_restarted_and_saved(tmp_path):
     config = config_for(tmp_path, "apex", topology={"num_replay_shards": 2}, num_envs=4, **REPLAY)
     run = start_run(config)
