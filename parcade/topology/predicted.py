@@ -107,6 +107,7 @@ class Predicted(Driver):
 
     def forget_actor(self, actor: Part) -> None:
         self.stepping = [each for each in self.stepping if each.part is not actor]
+        self.answers.pop(actor.name, None)
 
     def take_actor(self, actor: Part) -> None:
         self._step(actor, None, 0)

@@ -87,6 +87,7 @@ class ServerDriver(Driver):
         """After the loss of a shard, restart all shards and learners from the last snapshot."""
         self.pause_learners()
         self.tally.rollbacks += 1
+        self.updates = min(int(state["version"]) for state in self.snapshots)
         for _ in range(RECOVERIES):
             self.epoch += 1
             for shard, state in zip(self.of_role("shard"), self.snapshots, strict=True):

@@ -450,6 +450,28 @@ def test_weights_are_handed_out_anew_after_the_server_went_back(tmp_path):
     assert driver.players.version == snapshot
 
 
+@pytest.mark.parametrize("bundled", [True, False])
+def test_updates_that_a_rollback_of_the_server_undid_count_no_more(tmp_path, bundled):
+    """Otherwise the weights would go to all actors after every update until the count is reached again."""
+    topology = {} if bundled else {"publish_updates": 10}
+    hyper = {"num_envs": 4, "bundled": bundled, "unroll_length": 4, **REPLAY}
+    driver = begun(config_for(tmp_path, "gorila", topology=topology, **hyper), turns=20)
+    driver.take_snapshot()
+    snapshot = driver.of_role("shard")[0].thing.version
+    for _ in range(20):
+        driver.advance(0.0)
+    assert driver.updates > snapshot
+    driver.recover_server()
+    assert driver.updates == snapshot
+    driver.advance(0.0)
+    assert driver.updates <= snapshot + 1
+    if not bundled:
+        published = driver.players.version
+        for _ in range(5):
+            driver.advance(0.0)
+        assert driver.players.version == published
+
+
 @pytest.mark.parametrize("cause", ["snapshot", "loss of a shard"])
 def test_actors_play_on_while_the_learners_wait_for_the_server(tmp_path, monkeypatch, cause):
     monkeypatch.setattr(SerialEngine, "is_remote", True)
