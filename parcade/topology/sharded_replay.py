@@ -23,9 +23,10 @@ class ShardedReplay:
         self.lowest: dict[str, float] = {}
         self.owed: dict[str, float] = {}
         self.refill_steps = 0
-        """Steps played while a replay that was lost filled again. No updates are due for them."""
+        """Steps played while a replay filled again after a loss. No updates are due for them."""
         self.refill_began: int | None = None
         """Steps at the start of the refill that has not ended."""
+        self._was_full_enough = False
         self._filled_at: int | None = None  # steps when the replay last held enough transitions
 
     @property
@@ -74,7 +75,10 @@ class ShardedReplay:
         self.lowest[shard] = note["lowest"]
 
     def check_filling(self, steps: int) -> None:
-        """End a refill, and refuse a replay that is full before it holds enough. Errors: UsageError."""
+        """Note the start or end of a refill. Errors: UsageError if a full replay holds too little."""
+        if self.refill_began is None and self._was_full_enough and not self.is_full_enough:
+            self.refill_began = steps  # actors were removed, with their transitions
+        self._was_full_enough = self.is_full_enough
         if self.refill_began is not None and self.is_full_enough:
             self.refill_steps += steps - self.refill_began
             self.refill_began = None
@@ -102,5 +106,6 @@ class ShardedReplay:
             self.masses = plan.get("masses", dict(self.transitions))
             self.lowest = plan.get("lowest", {})
             self.owed = plan.get("owed", {})
+            self._was_full_enough = self.is_full_enough
         elif self.refill_began is None:
             self.refill_began = steps

@@ -416,12 +416,20 @@ def test_a_sample_of_a_shard_that_was_born_anew_holds_nobody_up(tmp_path, algori
         assert driver.learned == before + 30 and len(shard.thing.replay) > 0
 
 
-@pytest.mark.parametrize("cause", ["resume without its replay", "loss of its only shard"])
+@pytest.mark.parametrize(
+    "cause", ["resume without its replay", "loss of its only shard", "removal of an actor"]
+)
 def test_a_replay_that_fills_again_is_followed_by_updates_at_their_usual_rate(tmp_path, cause):
     rate = {"unroll_length": 2, "steps_per_update": 10, "save_replay": False}
     config = config_for(tmp_path, "apex", num_envs=4, topology={"num_actors": 2}, **REPLAY, **rate)
-    driver = begun(config, turns=30)
-    if cause.startswith("resume"):
+    driver = begun(config, turns=1 if cause.startswith("removal") else 30)
+    held = 0
+    if cause.startswith("removal"):
+        driver.scale_actors(1)
+        driver._store_all()
+        held = driver.replay.num_transitions
+        assert 0 < held < 300
+    elif cause.startswith("resume"):
         checkpointer(config, start_run(config), driver).save()
         driver = make_driver(config, SerialEngine())
         checkpointer(config, tmp_path, driver).restore()
@@ -432,7 +440,7 @@ def test_a_replay_that_fills_again_is_followed_by_updates_at_their_usual_rate(tm
     steps, learned = driver.tally.steps, driver.learned
     for _ in range(25):
         driver.advance(0.0)
-    played = driver.tally.steps - steps - 300
+    played = driver.tally.steps - steps - (300 - held)
     assert played > 0 and 10 * (driver.learned - learned) == pytest.approx(played, abs=60)
 
 
