@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
+import time
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
@@ -15,6 +18,14 @@ from parcade.files.state import behind, part_of
 from parcade.model.parameters import copy_module_state
 from parcade.model.policy import Policy
 from parcade.random import uniforms
+
+
+@dataclass
+class Waiting:
+    """A batch that waits for a replay to fill: ``steps`` played so far in every environment."""
+
+    for_first_transition: bool
+    steps: int = 0
 
 
 class ReplaySource(Source):
@@ -48,6 +59,7 @@ class ReplaySource(Source):
         self._sample_key = np.array([sample_key], np.uint64)
         self._samples = 0
         self._batch: TransitionBatch | None = None
+        self._waiting: Waiting | None = None
         self._policy = copy.deepcopy(policy).eval()
         group.start(self._policy)
 
@@ -62,18 +74,34 @@ class ReplaySource(Source):
         self._batch = None
 
     def next_batch(self) -> TransitionBatch:
-        is_new, played = not len(self.replay), 0
-        self._play(self.unroll_length)
-        # The length of a replay on a device includes steps that are never sampled. Counting waits for it.
-        while len(self.replay) < self.learning_starts or (is_new and not self.replay.sampleable):
-            self._play(FILL_STEPS)
-            played += FILL_STEPS
-            if played > 2 * self.replay.length:  # new entries have replaced old ones: it grows no more
-                raise too_small(self.replay.sampleable, self.learning_starts)
+        self.fill()
+        self._waiting = None
         self._samples += 1
         draws = uniforms(self._sample_key, np.array([self._samples]), self.batch_size)[0]
         self._batch = self.replay.sample(draws)
         return self._batch
+
+    def fill(self, seconds: float = math.inf) -> bool:
+        """Play what the next batch waits for, but not much longer than this. Return whether it can be drawn.
+
+        Errors: UsageError when the replay is too small for ``learning_starts``.
+        """
+        end = time.monotonic() + seconds
+        if self._waiting is None:
+            self._waiting = Waiting(for_first_transition=not len(self.replay))
+            self._play(self.unroll_length)
+        waiting = self._waiting
+        # The length of a replay on a device includes steps that are never sampled. Counting waits for it.
+        while len(self.replay) < self.learning_starts or (
+            waiting.for_first_transition and not self.replay.sampleable
+        ):
+            self._play(FILL_STEPS)
+            waiting.steps += FILL_STEPS
+            if waiting.steps > 2 * self.replay.length:  # new entries have replaced old ones: it grows no more
+                raise too_small(self.replay.sampleable, self.learning_starts)
+            if time.monotonic() > end:
+                return False
+        return True
 
     def _play(self, steps: int) -> None:
         self.replay.add(play_rollout(self.group, self._policy, steps))

@@ -41,17 +41,11 @@ class Bundles(ServerDriver):
                 self._start(learner, share)
             self._idle = []
             done = self.engine.first_done([pending for pending, _ in self._running])
-            metrics = self._finish(done)
-            if metrics is not None:
-                self._idle.append(done.part)
-                return metrics
-
-    def _finish(self, done: Pending) -> dict[str, float] | None:
-        self._running = [(pending, share) for pending, share in self._running if pending is not done]
-        note = self.answer(done)
-        if note is None or "server_lost" in note:
+            self._running = [each for each in self._running if each[0] is not done]
+            metrics = self.learner_answered(done.part, self.answer(done))
             self._idle.append(done.part)
-        return self.learner_answered(done.part, note)
+            if metrics is not None:
+                return metrics
 
     def pause(self) -> None:
         self.pause_learners()

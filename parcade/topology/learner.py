@@ -22,6 +22,7 @@ from parcade.exchange.parameter_server import ParameterServerExchange, ServerLos
 from parcade.experience.batch import Batch
 from parcade.experience.population_batch import PopulationBatch
 from parcade.experience.replay import TransitionBatch
+from parcade.experience.replay_source import ReplaySource
 from parcade.experience.rollout import RolloutSource
 from parcade.experience.source import Source
 from parcade.files.state import behind, part_of
@@ -32,6 +33,9 @@ from parcade.machine.timing import Timer, process_note
 from parcade.model.parameters import load_weights, tensors_of, weights_of
 from parcade.model.policy import Acted
 from parcade.topology.lives import PlayCounter, Restartable, needs_life
+
+# How long a learner fills its own replay in one call. A call of minutes would count as hanging.
+FILL_SECONDS = 30.0
 
 
 class DeliveredSource:
@@ -269,7 +273,15 @@ class ServerLearner(Learner):
 
     @needs_life
     def iterate(self, share: float) -> tuple[dict[str, Any], None]:
-        """Play and learn for one iteration."""
+        """Play and learn for one iteration, or only play, for FILL_SECONDS, while the replay fills.
+
+        The note then has no metrics.
+        """
+        if self.config.run.engine == "ray" and isinstance(self.source, ReplaySource):
+            with self.timer.scope("other"):
+                can_learn = self.source.fill(FILL_SECONDS)
+            if not can_learn:
+                return self._note({}), None
         return self._iterate(share), None
 
     def _iterate(self, share: float) -> dict[str, Any]:

@@ -116,14 +116,17 @@ class ServerDriver(Driver):
         return note
 
     def learner_answered(self, learner: Part, note: dict[str, Any] | None) -> dict[str, float] | None:
-        """Handle the note of an update; return its metrics, or None when learner or server was restarted."""
+        """Handle the note of an iteration. Return its metrics.
+
+        None when there was no update: learner or server was restarted, or the learner's replay still fills.
+        """
         note = self.count_pushes(learner, note)
         if "server_lost" in note:
             self.count_loss(f"parameter server: {note['server_lost']}")
             self.recover_server()
             return None
         self.updates = max(self.updates, note.get("version", 0))
-        return note.get("metrics")
+        return note.get("metrics") or None
 
     def plan(self) -> dict[str, Any]:
         return {**super().plan(), "epoch": self.epoch}

@@ -1,5 +1,6 @@
 """Parts lost at awkward moments, on the serial engine, where the test can choose the moment."""
 
+import dataclasses
 import itertools
 import json
 
@@ -11,6 +12,7 @@ from systems import NORMALIZED, REPLAY, begun, checkpointer, config_for
 from parcade.build.replay import make_replay
 from parcade.errors import UsageError
 from parcade.experience.env_group import EnvGroup
+from parcade.experience.replay_source import ReplaySource
 from parcade.files.run_directory import complete_checkpoints, newest_checkpoint
 from parcade.machine.timing import Timer
 from parcade.topology.driver import LOSSES_IN_A_ROW, RunLost
@@ -282,6 +284,27 @@ def test_a_node_with_many_parts_may_be_lost(tmp_path):
         actor.thing.life = None
     assert driver.advance(0.0)
     assert driver.tally.restarts > LOSSES_IN_A_ROW
+
+
+def test_a_learner_whose_replay_takes_long_to_fill_answers_meanwhile(tmp_path, monkeypatch):
+    """On Ray a part that does not answer within five minutes is killed, and its next life fills no faster."""
+    serial = config_for(tmp_path, "gorila", num_envs=4, unroll_length=2, **REPLAY)
+    monkeypatch.setattr("parcade.topology.learner.FILL_SECONDS", 0.0)
+    calls, fill, weights = [], ReplaySource.fill, []
+    monkeypatch.setattr(
+        ReplaySource, "fill", lambda self, *seconds: (calls.append(self), fill(self, *seconds))[1]
+    )
+    for engine in ("ray", "serial"):
+        config = dataclasses.replace(serial, run=dataclasses.replace(serial.run, engine=engine))
+        driver = begun(config, turns=0)
+        calls.clear()
+        assert driver.advance(0.0)["replay/size"] >= 150
+        assert (len(calls) > 4) == (engine == "ray") and driver.tally.restarts == 0
+        for _ in range(3):
+            driver.advance(0.0)
+        weights.append(driver.weights()[1])
+        driver.close()
+    assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 def test_a_learner_that_begins_again_gets_the_statistics_of_its_inputs_first(tmp_path):
