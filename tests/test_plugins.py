@@ -207,6 +207,67 @@ def test_a_network_without_its_width_is_refused(tables):
         build_torso(NetworkConfig(network="bare"), (4,))
 
 
+class Returns(torch.nn.Linear):
+    """A toy network that says it has two features, and returns what ``result`` makes of three."""
+
+    num_features = 2
+
+    def __init__(self, shape, result):
+        super().__init__(shape[0], 3)
+        self.result = result
+
+    def forward(self, x):
+        return self.result(super().forward(x))
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        (lambda x: x, r"returns shape \[2, 3\] for observations \[2, 4\]; expected a tensor \[2, 2\]"),
+        (lambda x: x[:, None, :2], r"returns shape \[2, 1, 2\]"),
+        (lambda x: None, "returns a NoneType"),
+    ],
+)
+def test_a_network_of_another_output_than_it_says_is_refused(tables, result, says):
+    parcade.register_network("other", lambda shape, config: Returns(shape, result))
+    with pytest.raises(UsageError, match=f"network 'other' {says}"):
+        build_torso(NetworkConfig(network="other"), (4,))
+
+
+def test_a_network_with_lazy_layers_is_refused(tables):
+    def lazy(shape, config):
+        layer = torch.nn.LazyLinear(2)
+        layer.num_features = 2
+        return layer
+
+    parcade.register_network("lazy", lazy)
+    with pytest.raises(UsageError, match="network 'lazy' has lazy layers"):
+        build_torso(NetworkConfig(network="lazy"), (4,))
+
+
+def test_looking_at_a_networks_output_changes_neither_it_nor_random_numbers(tables):
+    def with_noise(shape, config):
+        norm = torch.nn.BatchNorm1d(4)
+        network = torch.nn.Sequential(norm, torch.nn.Dropout(0.5), torch.nn.RReLU())
+        network.num_features = 4
+        return network
+
+    parcade.register_network("with_noise", with_noise)
+    state = torch.get_rng_state()
+    network = build_torso(NetworkConfig(network="with_noise"), (4,))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert network.training and network[0].num_batches_tracked == 0
+
+
+def test_an_error_of_a_network_is_left_to_the_run(tables):
+    def fails(x):
+        raise RuntimeError("mine")
+
+    parcade.register_network("fails", lambda shape, config: Returns(shape, fails))
+    with pytest.raises(RuntimeError, match="mine"):
+        build_torso(NetworkConfig(network="fails"), (4,))(torch.zeros(1, 4))
+
+
 def test_names_in_use_and_engines_of_parts_are_refused(tables):
     with pytest.raises(UsageError, match="algorithm 'ppo' exists already"):
         parcade.register_algorithm("ppo", SignA2C, SignConfig)

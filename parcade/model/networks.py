@@ -7,14 +7,17 @@ customary for PPO: sqrt(2) in the body, 0.01 at the actor, 1 at the critic. Thos
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from parcade.errors import UsageError, unknown_name
 from parcade.model.image_networks import (
@@ -187,6 +190,7 @@ NETWORKS: dict[str, Build] = {
     "ram_mlp": _ram_mlp,
     "mlp": _mlp,
 }
+_OWN = frozenset(NETWORKS)
 
 
 def register_network(name: str, build: Build) -> None:
@@ -227,7 +231,8 @@ def build_torso(config: NetworkConfig, observation_shape: tuple[int, ...]) -> nn
     ``auto`` selects the small CNN for images of 36 rows and 20 columns or more, ``ram_mlp`` for a console's
     RAM or a stack of it, and an MLP for anything else.
 
-    Errors: UsageError for an unknown name or an image shape the network does not support.
+    Errors: UsageError for an unknown name, an image shape the network does not support, or a registered
+    network whose output has another shape.
     """
     check_network(config.network)
     name = _network_for(observation_shape) if config.network == "auto" else config.network
@@ -237,4 +242,32 @@ def build_torso(config: NetworkConfig, observation_shape: tuple[int, ...]) -> nn
             f"network {name!r} is a {type(torso).__name__} without num_features; "
             "set this attribute to the width of its output"
         )
+    if name not in _OWN:
+        _check_output(name, torso, observation_shape)
     return torso
+
+
+def _check_output(name: str, torso: nn.Module, observation_shape: tuple[int, ...]) -> None:
+    """Evaluate a copy of a registered network on zeros, and check that its output is ``[N, F]``.
+
+    Exceptions of the network are ignored here: they are raised with their stacks where a run calls it,
+    perhaps on another device. Errors: UsageError.
+    """
+    if any(isinstance(each, UninitializedParameter) for each in torso.parameters()):
+        raise UsageError(
+            f"network {name!r} has lazy layers, whose weights do not exist yet; give their widths"
+        )
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            output = copy.deepcopy(torso).eval()(torch.zeros(2, *observation_shape))
+    except Exception:
+        return
+    expected, shape = [2, torso.num_features], None
+    if isinstance(output, Tensor):
+        shape = list(output.shape)
+    if shape != expected:
+        got = f"a {type(output).__name__}" if shape is None else f"shape {shape}"
+        raise UsageError(
+            f"network {name!r} returns {got} for observations {[2, *observation_shape]}; "
+            f"expected a tensor {expected}, two rows of num_features={torso.num_features}"
+        )
