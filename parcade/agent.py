@@ -64,6 +64,9 @@ class Agent:
         self._generator = torch.Generator().manual_seed(0)
         self._state: torch.Tensor | None = None
 
+    def __repr__(self) -> str:
+        return f"<Agent of {self.config.game}: {self.config.run.algorithm}, {self.frames:,} frames>"
+
     def make_env(
         self, num_envs: int, *, num_threads: int = 0, output: str | None = None, **changes: Any
     ) -> gymnasium.vector.VectorEnv:

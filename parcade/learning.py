@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import Field, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,12 @@ from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.machine.timing import Moment
 from parcade.model.policy import NetworkConfig
+from parcade.ranges import in_words, types_of
 from parcade.report.callbacks import Callback, Callbacks, Report
 from parcade.train import check_one_process, new_run, run_training
 from parcade.training_flags import PresetFlags, parse_training
+
+OneCallback = Callback | Callable[[Report], bool | None]
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Trained:
 def learn(
     game: str | TrainConfig,
     *,
-    callbacks: Iterable[Callback | Callable[[Report], bool | None]] = (),
+    callbacks: OneCallback | Iterable[OneCallback] | None = None,
     **settings: Any,
 ) -> Trained:
     """Train in this process, as ``parcade train`` does, and return the finished run.
@@ -45,8 +48,9 @@ def learn(
         game: the game, with ``settings`` named as the flags of ``parcade train`` (``num_envs=8``,
             ``preset="pong_fast"``); or a complete TrainConfig. A setting that is None is not given, unless
             None is one of its values, as of ``target_score``.
-        callbacks: functions of a ``Report``, or objects of a class derived from ``Callback``; one or several.
-            If one returns True, the run ends with a checkpoint, at most one iteration later.
+        callbacks: functions of a ``Report``, or objects of a class derived from ``Callback``; one,
+            several, or None. If one returns True, the run ends with a checkpoint, at most one iteration
+            later.
 
     Time counts from this call, also for ``time_limit``.
     The first Ctrl-C ends the run in the same way, and ``learn`` returns. So does an exception of a callback,
@@ -57,7 +61,9 @@ def learn(
     """
     if not isinstance(game, str | TrainConfig):
         raise UsageError(f"game is a {type(game).__name__}; expected a name, e.g. 'pong', or a TrainConfig")
-    if isinstance(callbacks, Callback) or callable(callbacks):
+    if callbacks is None:
+        callbacks = ()
+    elif isinstance(callbacks, Callback) or callable(callbacks):
         callbacks = (callbacks,)
     if not isinstance(callbacks, Iterable):
         raise UsageError(f"callbacks={callbacks!r}: expected a function, a Callback, or several")
@@ -80,37 +86,40 @@ def learn(
     return Trained(run, result)
 
 
-def _all_settings() -> list[Field]:
-    """Return the settings of every algorithm."""
+def _all_settings() -> dict[str, tuple[Any, ...]]:
+    """Return the types that each setting accepts, over all algorithms, by name."""
     configs = (RunConfig, EnvSettings, TopologyConfig, NetworkConfig, PresetFlags)
     algorithms = (row.config for row in ALGORITHMS.values())
-    return [each for config in (*configs, *algorithms) for each in fields(config)]
+    accepted: dict[str, tuple[Any, ...]] = {}
+    for config in (*configs, *algorithms):
+        for name, types in types_of(config).items():
+            accepted[name] = tuple(dict.fromkeys((*accepted.get(name, ()), *types)))
+    return accepted
 
 
-def _check_true_or_false(name: str, value: Any, types: set[Any]) -> None:
+def _check_true_or_false(name: str, value: Any, accepted: tuple[Any, ...]) -> None:
     """Check that a setting of these types gets True or False if it is a bool, and otherwise neither.
 
     The parser of flags would refuse it too, but without its name. Errors: UsageError.
     """
     is_bool = isinstance(value, bool | np.bool_)
-    if types and types <= {bool, "bool"} and not is_bool:
+    if accepted == (bool,) and not is_bool:
         raise UsageError(f"{name}={value!r}: expected True or False")
-    if is_bool and types and not any("bool" in str(kind) for kind in types):
-        raise UsageError(f"{name}={value}: expected a value of another kind than True or False")
+    if is_bool and accepted and bool not in accepted:
+        raise UsageError(f"{name}={value}: expected {in_words(accepted)}")
 
 
 def _flags(settings: dict[str, Any]) -> list[str]:
     """Return settings by name as the flags of ``parcade train``."""
     words: list[str] = []
     known = _all_settings()
-    have_default = {each.name for each in known} | {"from"}
-    may_be_none = {each.name for each in known if "None" in str(each.type)}
+    may_be_none = {name for name, accepted in known.items() if type(None) in accepted}
     for name, value in settings.items():
         flag = name.replace("_", "-")
         # None stands for the default, except of a setting that can be None. Parsing refuses unknown names.
-        if value is None and name.replace("-", "_") in have_default - may_be_none:
+        if value is None and name.replace("-", "_") in {*known, "from"} - may_be_none:
             continue
-        _check_true_or_false(name, value, {each.type for each in known if each.name == name})
+        _check_true_or_false(name, value, known.get(name, ()))
         if isinstance(value, bytes | bytearray | dict | set):
             raise UsageError(f"{name}={value!r}: expected text, a number, True or False, or a list of these")
         if isinstance(value, bool | np.bool_):

@@ -114,8 +114,7 @@ def _plain(name: str, value: Any, accepted: tuple[Any, ...]) -> Any:
     for kind in accepted:
         for plain in _as(kind, value):
             return plain
-    wanted = " or ".join(_in_words(kind) for kind in accepted)
-    raise UsageError(f"{name}={reprlib.repr(value)}: expected {wanted}")
+    raise UsageError(f"{name}={reprlib.repr(value)}: expected {in_words(accepted)}")
 
 
 def _as(kind: Any, value: Any) -> Iterator[Any]:
@@ -137,6 +136,11 @@ def _as(kind: Any, value: Any) -> Iterator[Any]:
         yield from [tuple(plain)] if len(plain) == len(parts) else []
     elif isinstance(value, kind):
         yield value
+
+
+def in_words(accepted: tuple[Any, ...]) -> str:
+    """Return the types that a field accepts (``types_of``) for a message: ``an integer or None``."""
+    return " or ".join(_in_words(kind) for kind in accepted)
 
 
 def _in_words(kind: Any) -> str:

@@ -148,9 +148,12 @@ def test_ctrl_c_ends_the_run_and_learn_returns(tmp_path):
         ({"lerning_rate": None}, "unknown flag --lerning-rate=None; did you mean --learning-rate"),
         ({"clip_rewards": 0}, "^clip_rewards=0: expected True or False$"),
         ({"clip_rewards": "yes"}, "^clip_rewards='yes': expected True or False$"),
-        ({"num_envs": True}, "^num_envs=True: expected a value of another kind"),
+        ({"num_envs": True}, "^num_envs=True: expected an integer$"),
+        ({"lstm": True}, "^lstm=True: expected an integer$"),
+        ({"target_score": np.bool_(True)}, "^target_score=True: expected a number or None$"),
         ({"run_dir": b"x"}, "^run_dir=b'x': expected text, a number, True or False, or a list of these$"),
-        ({"preset": False}, "^preset=False: expected a value of another kind"),
+        ({"preset": False}, "^preset=False: expected a string$"),
+        ({"track": False}, "^track=False: expected a sequence, each 'tensorboard', "),
         ({"engine": "mpi"}, "engine mpi starts its ranks from the command line"),
         ({"num_envs": 7, "overlap": True}, "num_envs=7 is not divisible by"),
         ({"callbacks": [3]}, "callback 3: expected a function of a Report"),
@@ -179,6 +182,13 @@ def test_a_game_that_is_no_name_is_refused(game):
 def test_help_is_not_a_setting():
     with pytest.raises(UsageError, match="flags and help are for the command line"):
         parcade.learn("tiny_catch", help=True)
+
+
+def test_no_callbacks_may_be_none(tmp_path):
+    parcade.learn(
+        "tiny_catch", total_frames=64, num_envs=4, unroll_length=16, threads_per_rank=1,
+        run_dir=str(tmp_path / "run"), callbacks=None,
+    )  # fmt: skip
 
 
 def test_one_callback_needs_no_list(tmp_path):

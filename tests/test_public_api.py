@@ -17,6 +17,7 @@ import torch
 
 import parcade
 from parcade.agent import Agent
+from parcade.report.callbacks import Report
 from parcade.rl.returns import discounted_returns
 
 pytestmark = pytest.mark.quick
@@ -76,3 +77,14 @@ def uses_of_the_public_api(run: Path) -> None:
     )
     assert_type(parcade.start_run(config), Path)
     assert_type(parcade.run_training(config, run), dict[str, Any] | None)
+
+    def ends(report: Report) -> bool:
+        return report.frames > 500
+
+    def shows(report: Report) -> None:
+        print(report.score_mean)
+
+    parcade.learn("pong", callbacks=ends)
+    parcade.learn("pong", callbacks=parcade.Callback())
+    parcade.learn("pong", callbacks=[ends, shows, parcade.Callback()])
+    assert_type(parcade.learn("pong", callbacks=None), parcade.Trained)

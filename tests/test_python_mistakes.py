@@ -55,6 +55,10 @@ def test_observations_of_another_kind_are_refused(agent, observations, change, s
         agent.act(change(observations), greedy=True)
 
 
+def test_an_agent_says_what_it_plays_and_how_long_it_learned(agent):
+    assert repr(agent) == f"<Agent of pong: {agent.config.run.algorithm}, {agent.frames:,} frames>"
+
+
 def test_any_layout_of_the_same_numbers_gives_the_same_actions(agent, observations):
     expected = agent.act(observations, greedy=True)
     frozen = observations.copy()
