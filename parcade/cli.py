@@ -137,13 +137,23 @@ def usage() -> str:
     calls = {f"{name} {row.arguments}": row.summary for name, row in COMMANDS.items()}
     width = max(map(len, calls)) + 2
     lines = [f"  {call:<{width}}{summary}" for call, summary in calls.items()]
-    return "\n".join(["usage: parcade COMMAND ...", "", *lines, "", "Every command has --help."])
+    return "\n".join(
+        [
+            "usage: parcade COMMAND ...",
+            "",
+            *lines,
+            "",
+            "Every command has --help; parcade --version prints the version.",
+        ]
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     prepare_streams()
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     with stand_ins() if _asks_for_help(arguments) else contextlib.nullcontext():
         return _run(arguments)
 
@@ -239,7 +249,7 @@ def _refuse_undecodable(arguments: list[str]) -> None:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    if not arguments or arguments[0] in ("-h", "--help"):
         print(usage())
         return 0 if arguments else 2
     if arguments[0] == "--version":
@@ -249,7 +259,7 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     _refuse_undecodable(arguments)
     if arguments[0] not in COMMANDS:
-        raise unknown_name("command", arguments[0], COMMANDS)
+        raise unknown_name("command", arguments[0], [*COMMANDS, "--help", "--version"])
     _refuse_deleted_directory()
     command = COMMANDS[arguments[0]]
     if command.imports_torch:

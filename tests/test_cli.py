@@ -235,6 +235,25 @@ def test_the_public_names_are_listed():
     assert {"make_vec", "Arcade", "load", "TrainConfig", "__version__"} <= set(dir(parcade))
 
 
+def test_help_of_a_command_has_two_spellings(capsys):
+    texts = []
+    for words in (["games", "--help"], ["help", "games"]):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        assert not end.value.code
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] and "usage: parcade games" in texts[0]
+    assert main(["help", "gamse"]) == 2
+    assert "did you mean 'games'?" in capsys.readouterr().err
+
+
+def test_the_version_is_a_flag_and_the_usage_says_so(capsys):
+    assert main(["--help"]) == 0
+    assert "parcade --version" in capsys.readouterr().out
+    assert main(["version"]) == 2
+    assert capsys.readouterr().err == "parcade: unknown command 'version'; did you mean '--version'?\n"
+
+
 @pytest.mark.processes
 def test_a_reader_that_leaves_early_is_no_error():
     command = [sys.executable, "-m", "parcade", "games"]
