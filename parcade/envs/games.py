@@ -124,6 +124,7 @@ def _import_environments(name: str) -> None:
     import gymnasium
 
     module, env_id = module_of(name), name.rpartition(":")[2]
+    before = set(gymnasium.registry)
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # as for ``python -m parcade``: own modules need no installation
     try:
@@ -134,7 +135,22 @@ def _import_environments(name: str) -> None:
             "expected MODULE:ID with a module of the working directory or an installed one"
         ) from error
     if env_id not in gymnasium.registry:
-        raise unknown_name(f"environment of {module}", env_id, gymnasium.registry)
+        known = [each for each in gymnasium.registry if each not in before or _is_of(each, module)]
+        if not known:
+            raise UsageError(
+                f"module {module} registers no Gymnasium id {env_id!r}; "
+                f"expected a call of gymnasium.register(id={env_id!r}, ...) in it"
+            )
+        raise unknown_name(f"environment of {module}", env_id, known)
+
+
+def _is_of(env_id: str, module: str) -> bool:
+    """Return whether the class of a registered environment is in a module."""
+    import gymnasium
+
+    entry = gymnasium.registry[env_id].entry_point
+    home = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+    return home == module
 
 
 def is_atari(game: str) -> bool:

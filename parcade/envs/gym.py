@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -25,6 +27,7 @@ class GymVectorEnv(Checked, VectorEnv):
 
     def __init__(self, game: str, num_envs: int) -> None:
         check_memory(num_envs, BYTES_PER_ENVIRONMENT)
+        self._game = game
         make_one = functools.partial(gymnasium.make, game)  # which can be pickled, as environments may be
         try:
             self._env = SyncVectorEnv([make_one] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -52,14 +55,16 @@ class GymVectorEnv(Checked, VectorEnv):
         if options is not None and not isinstance(options, dict):
             raise UsageError(f"options={in_short(options)}: expected a dict of the environment's own options")
         seeds = self.check_reset(seed, None)
-        observations, _ = self._env.reset(seed=None if seeds is None else seeds.tolist(), options=options)
+        with self._shapes_checked("reset"):
+            observations, _ = self._env.reset(seed=None if seeds is None else seeds.tolist(), options=options)
         return observations, self._infos(0)
 
     def step(
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Step every environment; ``make_vec`` documents the results."""
-        observations, rewards, terminated, truncated, raw = self._env.step(self.check_actions(actions))
+        with self._shapes_checked("step"):
+            observations, rewards, terminated, truncated, raw = self._env.step(self.check_actions(actions))
         infos = self._infos(1)
         ended = terminated | truncated
         if ended.any():
@@ -69,6 +74,23 @@ class GymVectorEnv(Checked, VectorEnv):
             infos["final_obs"] = final
             infos["_final_obs"] = ended
         return observations, rewards, terminated, truncated, infos
+
+    @contextlib.contextmanager
+    def _shapes_checked(self, call: str) -> Iterator[None]:
+        """Name an observation that does not fit its space. Errors: UsageError in place of NumPy's error."""
+        try:
+            yield
+        except ValueError as error:
+            if not str(error).startswith("Output array"):  # raised by the environment, not by concatenate
+                raise
+            expected = self.single_observation_space.shape
+            for shape in map(np.shape, self._env._env_obs):
+                if shape != expected:
+                    raise UsageError(
+                        f"{self._game} returned an observation of shape {shape} from {call}; "
+                        f"expected {expected}, the shape of its observation_space"
+                    ) from error
+            raise
 
     def _infos(self, frames: int) -> dict[str, np.ndarray]:
         counts = {"lives": 0, "frames": frames, "reset_frames": 0}

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import gymnasium
+import numpy as np
 import pytest
 
 import parcade
@@ -134,12 +135,43 @@ def test_the_batch_script_of_slurm_names_it_when_it_resumes(module, capsys):
         (["line_env:Lime-v0"], "unknown environment of line_env 'Lime-v0'; did you mean 'Line-v0'?"),
         (["pong", "--env", GAME], f"got the game pong and --env {GAME}; leave one of them out"),
         (["--env", GAME, "--algorithm", "dqn"], f"algorithm dqn needs Discrete actions; {GAME} has Box("),
+        (["empty:Lime-v0"], "module empty registers no Gymnasium id 'Lime-v0'; expected a call of"),
         (["broken:Line-v0"], "module 'broken' of broken:Line-v0 cannot be imported (ValueError: no luck)"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_no_run_behind(module, words, said, capsys):
     (module / "broken.py").write_text("raise ValueError('no luck')")
+    (module / "empty.py").touch()
     assert main(["train", *words, "--run-dir", "run"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and said in lines[0]
     assert not (module / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("start", "later", "says"),
+    [
+        ("[0, 0]", "[0]", r"Odd-v0 returned an observation of shape \(2,\) from reset; expected \(1,\)"),
+        ("[0]", "[0, 0]", r"Odd-v0 returned an observation of shape \(2,\) from step; expected \(1,\)"),
+        ("None", "[0]", r"Odd-v0 returned an observation of shape \(\) from reset; expected \(1,\)"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")  # of Gymnasium's checker
+def test_an_observation_of_another_shape_than_the_spaces_is_named(monkeypatch, start, later, says):
+    class Odd(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return np.array(eval(start)), {}
+
+        def step(self, action):
+            return np.array(eval(later)), 0.0, False, False, {}
+
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    monkeypatch.setattr(gymnasium, "registry", gymnasium.envs.registration.registry)
+    gymnasium.register("Odd-v0", Odd)
+    env = parcade.make_vec("Odd-v0", 2)
+    with pytest.raises(UsageError, match=says):
+        env.reset(seed=0)
+        env.step(np.zeros(2, np.int64))
