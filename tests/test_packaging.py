@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -95,6 +97,17 @@ def test_every_page_of_the_docs_is_in_the_navigation():
     pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
     listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]))
     assert pages == listed - {"CONTRIBUTING.md", "CHANGELOG.md"}
+
+
+def test_an_sdist_has_the_package_and_no_half_of_the_tests(tmp_path):
+    # Setuptools adds tests/test_*.py by itself, without conftest.py and the directories that they need.
+    command = [sys.executable, "-c", "import setuptools; setuptools.setup()", "-q", "egg_info", "--egg-base"]
+    subprocess.run([*command, str(tmp_path)], cwd=ROOT, check=True, capture_output=True)
+    files = (tmp_path / "parcade.egg-info" / "SOURCES.txt").read_text().splitlines()
+    assert [name for name in files if name.startswith("tests/")] == []
+    assert {"LICENSE", "CHANGELOG.md", "CITATION.cff", "README.md", "pyproject.toml"} <= set(files)
+    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "parcade" / "web" / "static").iterdir()}
+    assert pages <= set(files) and "parcade/py.typed" in files
 
 
 def test_a_wheel_with_a_rom_or_without_types_is_refused():
