@@ -1,6 +1,8 @@
 """Mistakes in the Python API: one line that says what was expected, and nothing played or trained."""
 
+import dataclasses
 import json
+import re
 import warnings
 
 import numpy as np
@@ -15,6 +17,7 @@ from parcade.algorithms.dqn import DQN, DQNConfig
 from parcade.algorithms.table import register_algorithm
 from parcade.cluster import ranks
 from parcade.envs.backends import register_backend
+from parcade.envs.settings import ELSEWHERE
 from parcade.errors import UsageError
 from parcade.evaluate import evaluate
 from parcade.integrations.gym import make_registered_vec
@@ -146,6 +149,29 @@ def test_what_cannot_be_an_agent_is_not_loaded(arguments, says):
 def test_settings_that_are_none_are_not_given_unless_none_is_a_value():
     given = {"run_dir": None, "seed": None, "clip_rewards": None, "target_score": None, "num_envs": 4}
     assert _flags(given) == ["--target-score=None", "--num-envs=4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("stack_num", "here it is frame_stack"),
+        ("obs_type", "here it is observations"),
+        ("repeat_action_probability", "here it is sticky_actions"),
+        ("max_episode_steps", "here it is frame_limit, in frames"),
+        ("terminal_on_life_loss", "here it is ale_compat"),
+        ("frameskip", "here it is frame_skip"),
+        ("imageheight", "did you mean 'image_height'?"),
+    ],
+)
+def test_the_name_that_another_library_has_for_a_setting_leads_to_ours(name, says):
+    with pytest.raises(UsageError, match=re.escape(f"unknown environment setting {name!r}; {says}")):
+        parcade.make_vec("pong", 2, **{name: 1})
+
+
+def test_names_of_other_libraries_lead_to_settings_that_exist():
+    ours = {field.name for field in dataclasses.fields(parcade.EnvSettings)} | {"ale_compat"}
+    words = {word for name in ELSEWHERE.values() for word in re.findall(r"\w+_\w+|observations", name)}
+    assert words <= ours and not ours & set(ELSEWHERE)
 
 
 def test_a_flag_is_no_game():

@@ -21,6 +21,25 @@ MOST_FRAMES = 2**31 - 1
 KARPATHY_SHAPE = (80, 80)
 RENAMED = {"view": "observations"}
 """Former names of settings."""
+ELSEWHERE = {
+    "obs_type": "observations",
+    "grayscale": "observations",
+    "repeat_action_probability": "sticky_actions",
+    "frameskip": "frame_skip",
+    "maxpool": "max_pool",
+    "stack_num": "frame_stack",
+    "img_height": "image_height",
+    "img_width": "image_width",
+    "screen_size": "image_height and image_width",
+    "full_action_space": "full_action_set",
+    "use_fire_reset": "fire_reset",
+    "max_episode_steps": "frame_limit, in frames",
+    "max_num_frames_per_episode": "frame_limit",
+    "episodic_life": "ale_compat",
+    "terminal_on_life_loss": "ale_compat",
+    "reward_clipping": "ale_compat",
+}
+"""Names that ale-py, Gymnasium and EnvPool have for settings, or for arguments of ``make_vec``."""
 OF_ANY_GAME = ("life_loss", "clip_rewards", "start_states", "warm_up_steps")
 """Settings that have their own checks, or that the learner applies to any game; only consoles have others."""
 
@@ -187,6 +206,8 @@ def changed(settings: EnvSettings, **overrides: Any) -> EnvSettings:
             raise UsageError(
                 f"{field} has been renamed to {RENAMED[field]}; use {RENAMED[field]}={overrides[field]!r}"
             )
+        if field in ELSEWHERE:
+            raise UsageError(f"unknown environment setting {field!r}; here it is {ELSEWHERE[field]}")
         if field not in known:
             raise unknown_name("environment setting", field, known)
     return dataclasses.replace(settings, **overrides)
