@@ -24,7 +24,7 @@ def main(run: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit("usage: python examples/play_from_python.py RUN_DIR, for example zoo:pong")
     with reported("play_from_python.py"):
         main(sys.argv[1])

@@ -66,15 +66,19 @@ def _with_positionals(flags: type[T]) -> type[T]:
     """Turn fields annotated ``"positional"`` into tyro positionals; so dataclasses need not import tyro."""
     for name, hint in typing.get_type_hints(flags, include_extras=True).items():
         if "positional" in getattr(hint, "__metadata__", ()):
-            flags.__annotations__[name] = positional(name, hint.__origin__)
+            may_be_left_out = hasattr(flags, name)  # it has a default
+            flags.__annotations__[name] = positional(name, hint.__origin__, may_be_left_out)
     return flags
 
 
-def positional(name: str, kind: Any, **help_text: str) -> Any:
-    """Return the type of a tyro positional, which help and messages call by its name in capitals."""
+def positional(name: str, kind: Any, may_be_left_out: bool = False, **help_text: str) -> Any:
+    """Return the type of a tyro positional, which help and messages call by its name in capitals.
+
+    Brackets show that it may be left out.
+    """
     import tyro
 
-    shown = tyro.conf.arg(metavar=name.upper(), **help_text)
+    shown = tyro.conf.arg(metavar=f"[{name.upper()}]" if may_be_left_out else name.upper(), **help_text)
     return tyro.conf.Positional[typing.Annotated[kind, shown]]
 
 

@@ -235,6 +235,21 @@ def test_the_public_names_are_listed():
     assert {"make_vec", "Arcade", "load", "TrainConfig", "__version__"} <= set(dir(parcade))
 
 
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ("export", "usage: parcade export [-h] RUN [FILE] "),
+        ("dashboard", "usage: parcade dashboard [-h] [RUNS] "),
+        ("suite", "usage: parcade suite [-h] [OPTIONS] [GAMES]"),
+        ("eval", "usage: parcade eval [-h] [OPTIONS] RUN"),
+    ],
+)
+def test_brackets_show_what_may_be_left_out(command, usage, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert usage in capsys.readouterr().out
+
+
 def test_help_of_a_command_has_two_spellings(capsys):
     texts = []
     for words in (["games", "--help"], ["help", "games"]):

@@ -176,6 +176,13 @@ def test_an_example_reports_a_mistake_in_one_line_and_exits_with_code_2(tmp_path
     assert done.stderr.startswith("clone_recording.py: ") and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("words", [[], ["--help"]])
+def test_the_example_that_plays_says_how_it_is_called(words):
+    command = [sys.executable, str(EXAMPLES / "play_from_python.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stderr.startswith("usage: python examples/play_from_python.py RUN_DIR")
+
+
 @pytest.mark.parametrize(
     ("name", "package", "extra"),
     [
