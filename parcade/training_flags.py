@@ -7,6 +7,7 @@ import typing
 from dataclasses import dataclass, fields, make_dataclass, replace
 from typing import Any
 
+from parcade.algorithms.base import AlgorithmConfig
 from parcade.algorithms.table import ALGORITHMS, algorithm_row
 from parcade.config import RunConfig, TopologyConfig, TrainConfig, load_config
 from parcade.envs.games import settings_of_id
@@ -14,6 +15,7 @@ from parcade.envs.settings import RENAMED, EnvSettings, env_preset
 from parcade.errors import UsageError
 from parcade.files.run_directory import START_STATES
 from parcade.flags import parse, positional
+from parcade.model.networks import NetworkConfig
 from parcade.presets import preset_flags
 from parcade.zoo import agent_directory
 
@@ -86,6 +88,7 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     trained = _trained_config(_value_of("from-agent", arguments, ""), env)
     algorithm = trained.run.algorithm if trained else RunConfig().algorithm
     row = algorithm_row(_value_of("algorithm", arguments, algorithm))
+    _check_names(row.config)
     of_id = settings_of_id(next((word for word in arguments if word.startswith(("ALE/", "ale_py:ALE/"))), ""))
     preset_name = _value_of("env-preset", arguments, "")
     # A preset that the user names replaces the rules of an id, as single settings do.
@@ -114,6 +117,15 @@ def parse_training(arguments: list[str]) -> TrainConfig:
     flags = parse(Flags, arguments, prog="parcade train", default=Flags(*defaults), whose=_where_to_find)
     topology = flags.topology if row.topology else TopologyConfig()
     return TrainConfig(flags.game, flags.run, flags.env, flags.hyper, topology)
+
+
+def _check_names(config: type[AlgorithmConfig]) -> None:
+    """Check that no field of an algorithm's config has the name of another flag. Errors: UsageError."""
+    others = (RunConfig, EnvSettings, NetworkConfig, PresetFlags)
+    taken = {field.name for other in others for field in fields(other)} | {"game"}
+    own = {field.name for field in fields(config)} - {field.name for field in fields(AlgorithmConfig)}
+    if clash := sorted(own & taken):
+        raise UsageError(f"{config.__name__} has {', '.join(clash)}, a flag of every training; rename it")
 
 
 def _check_algorithm_of(preset: str, asked: str) -> None:

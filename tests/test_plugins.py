@@ -23,6 +23,7 @@ from parcade.model import optimizers
 from parcade.model.networks import NETWORKS, build_torso
 from parcade.model.policy import NetworkConfig
 from parcade.ranges import Count
+from parcade.training_flags import parse_training
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,26 @@ def test_a_network_without_its_width_is_refused(tables):
     parcade.register_network("bare", lambda shape, config: torch.nn.Flatten())
     with pytest.raises(UsageError, match="network 'bare' is a Flatten without num_features; set this"):
         build_torso(NetworkConfig(network="bare"), (4,))
+
+
+def test_a_field_of_a_config_with_the_name_of_another_flag_is_refused(tables):
+    @dataclass(frozen=True)
+    class Seeded(A2CConfig):
+        seed: int = 3
+        """A flag of every training."""
+
+    parcade.register_algorithm("seeded", A2C, Seeded)
+    with pytest.raises(UsageError, match="Seeded has seed, a flag of every training; rename it"):
+        parse_training(["tiny_catch", "--algorithm", "seeded"])
+
+
+def test_a_config_with_a_field_without_default_is_refused(tables):
+    @dataclass(frozen=True, kw_only=True)
+    class Bold(A2CConfig):
+        boldness: float
+
+    with pytest.raises(UsageError, match=r"Bold cannot be made without arguments \(.*'boldness'\)"):
+        parcade.register_algorithm("bold", A2C, Bold)
 
 
 class Returns(torch.nn.Linear):

@@ -103,7 +103,8 @@ def register_algorithm(
 
     Errors: UsageError for a name that is in use, other classes, an engine that only algorithms with parts run
     on, an unknown ``source_kind`` or ``head``, one that does not take the continuous actions that the
-    algorithm declares, or a config without the fields of its experience source.
+    algorithm declares, or a config without defaults or the fields of its experience
+    source.
     """
     check_registered("algorithm", name, make)
     if not (isinstance(make, type) and issubclass(make, Algorithm)):
@@ -134,6 +135,12 @@ def _check_parts(name: str, make: type[Algorithm], config: type[AlgorithmConfig]
             f"{make.head!r}; Q values and replays are of discrete actions only: leave continuous at False"
         )
     fields = {field.name for field in dataclasses.fields(config)}
+    try:
+        config()
+    except TypeError as error:  # a field without a default
+        raise UsageError(
+            f"{config.__name__} cannot be made without arguments ({error}); give defaults"
+        ) from error
     missing = [field for field in FIELDS_OF_SOURCES[make.source_kind] if field not in fields]
     if missing:
         raise UsageError(
