@@ -7,8 +7,8 @@ Deviations: (1) a learner steps several environments in parallel; (2) Sarsa uses
 at the last step of a rollout, where it uses the expected value under the epsilon-greedy policy; (3) a
 truncated step bootstraps from the maximum, also in Sarsa; (4) losses are means over the rollout, where the
 paper adds the gradients of its steps; (5) RMSProp's epsilon, for which the paper names no value, is 1e-3, and
-outside the root; (6) gradients are clipped, by default; (7) each learner has a target network of its own, copied
-at its first update after the period, where the paper's threads share one.
+outside the root; (6) gradients are clipped, by default; (7) each learner has a target network of its own,
+copied at its first update after the period, where the paper's threads share one.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ class TopologyConfig:
     publish_updates: Count = 20
     """Updates from a replay between sending new weights to the actors."""
     snapshot_seconds: NonNegative = 10.0
-    """Time on Ray between in-memory snapshots of server and learners, the most a failure can lose; independent
-    of checkpoints. With --engine serial no part fails alone, and there are none."""
+    """Time on Ray between in-memory snapshots of server and learners, the most a failure can lose;
+    independent of checkpoints. With --engine serial no part fails alone, and there are none."""
     address: str = ""
     """Ray cluster to join: auto, or host:port. Empty starts a cluster on this machine for the run."""
     interface: str = ""
