@@ -17,6 +17,7 @@ import torch
 
 import parcade
 from parcade.agent import Agent
+from parcade.envs.native_async import AsyncNativeVectorEnv
 from parcade.report.callbacks import Report
 from parcade.rl.returns import discounted_returns
 
@@ -71,6 +72,9 @@ def uses_of_the_public_api(run: Path) -> None:
     assert_type(agent, Agent)
     assert_type(agent.act(np.zeros((1, 4, 84, 84), np.uint8), greedy=True), np.ndarray)
     assert_type(parcade.make("pong", render_mode="rgb_array"), gymnasium.Env)
+    assert_type(parcade.make_vec("pong", 4, batch_size=2), AsyncNativeVectorEnv)
+    assert_type(parcade.make_vec("pong", 4, batch_size=None), gymnasium.vector.VectorEnv)
+    assert_type(parcade.make_vec(["pong", "breakout"], 4, "native", "cuda"), gymnasium.vector.VectorEnv)
     assert_type(parcade.Arcade("pong", 2).act(np.zeros(2, np.int64)), np.ndarray)
     config = parcade.TrainConfig(
         "pong", parcade.RunConfig(total_frames=1000), parcade.EnvSettings(noop_max=0)

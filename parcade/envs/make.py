@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import gymnasium.vector
 from gymnasium.spaces import Space
@@ -21,8 +21,45 @@ from parcade.envs.settings import (
 from parcade.errors import UsageError
 from parcade.ranges import whole
 
+if TYPE_CHECKING:
+    from parcade.envs.native_async import AsyncNativeVectorEnv
+
 DEVICES = ("cpu", "cuda")
 OUTPUTS = ("numpy", "torch")
+
+
+@overload
+def make_vec(
+    game: str,
+    num_envs: int,
+    backend: str = "native",
+    device: Literal["cpu"] = "cpu",
+    *,
+    preset: str | None = None,
+    settings: EnvSettings | None = None,
+    num_threads: int = 0,
+    ale_compat: bool = False,
+    batch_size: int,
+    output: Literal["numpy"] | None = None,
+    **overrides: Any,
+) -> AsyncNativeVectorEnv: ...
+
+
+@overload
+def make_vec(
+    game: str | Sequence[str],
+    num_envs: int,
+    backend: str = "native",
+    device: str = "cpu",
+    *,
+    preset: str | None = None,
+    settings: EnvSettings | None = None,
+    num_threads: int = 0,
+    ale_compat: bool = False,
+    batch_size: int | None = None,
+    output: str | None = None,
+    **overrides: Any,
+) -> gymnasium.vector.VectorEnv: ...
 
 
 def make_vec(
