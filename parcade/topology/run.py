@@ -26,9 +26,9 @@ from parcade.report.callbacks import Callbacks
 from parcade.report.progress import Progress
 from parcade.report.result import write_result
 from parcade.topology.bundles import Bundles
-from parcade.topology.driver import Driver
+from parcade.topology.driver import Driver, RunLost
 from parcade.topology.driver_checkpoint import TopologyCheckpointer
-from parcade.topology.engine import Engine, SerialEngine
+from parcade.topology.engine import Engine, PartLost, SerialEngine
 from parcade.topology.population import Population
 from parcade.topology.predicted import Predicted
 from parcade.topology.replayed import LearnersWithServer, OneLearner
@@ -106,10 +106,7 @@ def run_topology(
                 "learners; read the time/ and queue/ metrics"
             )
         checkpointer = TopologyCheckpointer(config, run, driver, progress, say=view.say)
-        if resume:
-            checkpointer.restore()
-        else:
-            driver.begin()
+        _begin(driver, checkpointer if resume else None)
         exchange = DriverExchange(timer, driver)
         outputs = open_reporter(
             config,
@@ -132,6 +129,21 @@ def run_topology(
                 if reporter.finished is None:  # else the checkpoint is written, and a resume would not know
                     scale(run, driver, view.say)
         return write_result(config, run, progress, reporter.finished)
+
+
+def _begin(driver: Driver, checkpointer: TopologyCheckpointer | None) -> None:
+    """Start the parts, from the newest checkpoint if a checkpointer is given. Errors: RunLost.
+
+    Most parts that die meanwhile are restarted. The shards' first snapshot, to which they would return, is
+    not there yet.
+    """
+    try:
+        if checkpointer is None:
+            driver.begin()
+        else:
+            checkpointer.restore()
+    except PartLost as error:
+        raise RunLost(f"{error}, while the parts were starting") from error
 
 
 def scale(run: Path, driver: Driver, say: Any) -> None:

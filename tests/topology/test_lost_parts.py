@@ -19,7 +19,7 @@ from parcade.topology.driver import LOSSES_IN_A_ROW, RunLost
 from parcade.topology.engine import LocalPart, PartLost, SerialEngine
 from parcade.topology.learner import Learner, ServerLearner
 from parcade.topology.run import DriverExchange, make_driver
-from parcade.train import start_run
+from parcade.train import run_training, start_run
 
 
 def server_learner(driver, index):
@@ -57,6 +57,25 @@ def test_a_learner_that_dies_right_after_a_resume_goes_on_from_the_checkpoint(tm
     restored, again = resumed.weights()
     assert restored == version > 0 and resumed.tally.rollbacks == 1
     assert all(np.array_equal(weights[name], again[name]) for name in weights)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_shard_lost_before_its_first_snapshot_ends_the_run_in_one_line(tmp_path, monkeypatch, resume):
+    config = config_for(tmp_path, "gorila", num_envs=4, frames=1024, **REPLAY)
+    run = start_run(config)
+    if resume:
+        run_training(config, run)
+    started = LocalPart.start
+
+    def start(part, method, *arguments):
+        if part.name == "shard-0" and method == "get_state":
+            raise PartLost(part.name, "ActorDiedError")
+        return started(part, method, *arguments)
+
+    monkeypatch.setattr(LocalPart, "start", start)
+    longer = dataclasses.replace(config, run=dataclasses.replace(config.run, total_frames=2048))
+    with pytest.raises(RunLost, match=r"^shard-0 is lost: ActorDiedError, while the parts were starting$"):
+        run_training(longer, run, resume=resume)
 
 
 @pytest.mark.parametrize("algorithm", ["impala", "apex", "ga3c", "es"])
