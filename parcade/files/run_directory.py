@@ -83,7 +83,8 @@ def read_json(path: Path, kind: str = "run", *, advice: str = "") -> dict[str, A
     try:
         data = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(f"{path} does not exist; expected the directory of a parcade {kind}") from None
+        like = f", such as {newest.parent}" if (newest := _newest_below(path)) else ""
+        raise UsageError(f"{path} does not exist; expected the directory of a parcade {kind}{like}") from None
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read ({error.strerror}); expected the directory of a parcade {kind} that you "
@@ -94,6 +95,14 @@ def read_json(path: Path, kind: str = "run", *, advice: str = "") -> dict[str, A
     if not isinstance(data, dict):
         raise UsageError(f"{path} holds no JSON object; {damaged}")
     return data
+
+
+def _newest_below(path: Path) -> Path | None:
+    """Return the newest file of this name one directory further down, or None."""
+    try:
+        return max(path.parent.glob(f"*/{path.name}"), key=lambda each: each.stat().st_mtime, default=None)
+    except OSError:  # one was deleted meanwhile
+        return None
 
 
 RESULT_FIELDS = {

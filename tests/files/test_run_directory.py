@@ -283,6 +283,17 @@ def test_a_config_survives_json_and_another_schema_is_refused_by_name():
         from_json(data)
 
 
+def test_the_parent_of_runs_leads_to_the_newest_of_them(tmp_path):
+    with pytest.raises(UsageError, match="expected the directory of a parcade run$"):
+        load_config(tmp_path)
+    for age, name in enumerate(("new", "old", "older")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+        os.utime(tmp_path / name / "config.json", (1e9 - age, 1e9 - age))
+    with pytest.raises(UsageError, match=f"expected the directory of a parcade run, such as {tmp_path}/new$"):
+        load_config(tmp_path)
+
+
 def test_a_config_that_does_not_fit_is_refused_with_its_path(tmp_path):
     data = to_json(TrainConfig("pong"))
     for wrong in ({"schema_version": 99}, {"env": []}):
