@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,6 +39,27 @@ def _vector_settings(random: np.random.Generator, game: str) -> dict[str, Any]:
     }
 
 
+@dataclass
+class At:
+    """How far a comparison has come."""
+
+    step: int = 0
+    played: int = 0
+    episodes: int = 0
+
+
+@contextmanager
+def comparing(ours: Any, settings: dict[str, Any], player: Player) -> Iterator[At]:
+    """Count steps, frames and episodes, name them in a difference, and close our environments at the end."""
+    at = At()
+    try:
+        yield at
+    except Difference as error:
+        raise Difference(f"{settings}, step {at.step}, {player.manner}: {error}") from None
+    finally:
+        ours.close()
+
+
 def compare_vectors(game: str, seed: int, frames: int) -> Compared:
     """Compare `VectorConsoles` with ale-py's `AtariVectorEnv`, with all of its options."""
     random = np.random.default_rng(seed)
@@ -48,11 +72,10 @@ def compare_vectors(game: str, seed: int, frames: int) -> Compared:
     )
     settings = {"num_envs": n, "num_threads": threads, **settings}
     player = Player(random, ours.action_set.tolist())
-    step = played = episodes = 0
-    try:
-        while played < frames:
-            if step % 150 == 0:
-                _restart(ours, theirs, random, first=step == 0)
+    with comparing(ours, settings, player) as at:
+        while at.played < frames:
+            if at.step % 150 == 0:
+                _restart(ours, theirs, random, first=at.step == 0)
                 player.begin()
             actions = np.array([player.act() for _ in range(n)])
             observations, *results, infos = theirs.step(actions)
@@ -64,14 +87,10 @@ def compare_vectors(game: str, seed: int, frames: int) -> Compared:
             ended = (result.reset_frames > 0) | (result.episode_frame_number == 0)
             if ended.any():
                 check("final observations", result.final_observations[ended], infos["final_obs"][ended])
-            episodes += int(ended.sum())
-            played += int(result.frames.sum())
-            step += 1
-    except Difference as error:
-        raise Difference(f"{settings}, step {step}, {player.manner}: {error}") from None
-    finally:
-        ours.close()
-    return Compared(settings, played, episodes)
+            at.episodes += int(ended.sum())
+            at.played += int(result.frames.sum())
+            at.step += 1
+    return Compared(settings, at.played, at.episodes)
 
 
 def _restart(
@@ -129,11 +148,10 @@ def compare_made(game: str, seed: int, frames: int) -> Compared:
         ours = make_vec(game, n, num_threads=int(random.integers(1, 3)), **how)
     settings = {"num_envs": n, "autoreset_mode": mode.value, **settings}
     player = Player(random, list(range(int(ours.single_action_space.n))))
-    step = played = episodes = 0
-    try:
-        while played < frames:
-            if step % 150 == 0:
-                seeds = random.integers(0, 2**31 - 1, n) if step == 0 else None
+    with comparing(ours, settings, player) as at:
+        while at.played < frames:
+            if at.step % 150 == 0:
+                seeds = random.integers(0, 2**31 - 1, n) if at.step == 0 else None
                 check("observations of a reset", ours.reset(seed=seeds)[0], theirs.reset(seed=seeds)[0])
                 player.begin()
             if random.random() < 0.02:
@@ -149,14 +167,10 @@ def compare_made(game: str, seed: int, frames: int) -> Compared:
                 check("_final_obs", own_infos.get("_final_obs", np.zeros(n, bool)), ended)
                 if ended.any():
                     check("final observations", own_infos["final_obs"][ended], infos["final_obs"][ended])
-            episodes += int(ended.sum())
-            played += int(own_infos["frames"].sum())
-            step += 1
-    except Difference as error:
-        raise Difference(f"{settings}, step {step}, {player.manner}: {error}") from None
-    finally:
-        ours.close()
-    return Compared(settings, played, episodes)
+            at.episodes += int(ended.sum())
+            at.played += int(own_infos["frames"].sum())
+            at.step += 1
+    return Compared(settings, at.played, at.episodes)
 
 
 def _detour_of_made(env: Any, random: np.random.Generator) -> None:
@@ -209,10 +223,9 @@ def compare_received(game: str, seed: int, frames: int) -> Compared:
     ours = make_vec(game, n, batch_size=batch_size, num_threads=threads, **how)
     settings = {"num_envs": n, "batch_size": batch_size, "num_threads": threads, **settings}
     player = Player(random, list(range(int(ours.single_action_space.n))))
-    step = played = episodes = 0
-    try:
-        while played < frames:
-            if step % 150 == 0:  # what was not received until then is dropped
+    with comparing(ours, settings, player) as at:
+        while at.played < frames:
+            if at.step % 150 == 0:  # what was not received until then is dropped
                 seeds = random.integers(0, 2**31 - 1, n)
                 ours.async_reset(seed=seeds)
                 for each, its_seed in zip(theirs, seeds, strict=True):
@@ -221,15 +234,11 @@ def compare_received(game: str, seed: int, frames: int) -> Compared:
             result = ours.recv()
             ids = result[-1]["env_id"]
             check("environments received twice", len(set(ids.tolist())), batch_size)
-            episodes += sum(theirs[env].compare(result, i) for i, env in enumerate(ids))
-            played += int(result[-1]["frames"].sum())
+            at.episodes += sum(theirs[env].compare(result, i) for i, env in enumerate(ids))
+            at.played += int(result[-1]["frames"].sum())
             for env in ids:
                 theirs[env].action = player.act()
             for part in np.array_split(random.permutation(ids), random.integers(1, len(ids) + 1)):
                 ours.send(np.array([theirs[env].action for env in part]), part)
-            step += 1
-    except Difference as error:
-        raise Difference(f"{settings}, step {step}, {player.manner}: {error}") from None
-    finally:
-        ours.close()
-    return Compared(settings, played, episodes)
+            at.step += 1
+    return Compared(settings, at.played, at.episodes)
