@@ -17,7 +17,7 @@ from parcade.algorithms.dqn import DQN, DQNConfig
 from parcade.algorithms.table import register_algorithm
 from parcade.cluster import ranks
 from parcade.envs.backends import register_backend
-from parcade.envs.settings import ELSEWHERE
+from parcade.envs.settings import NAMES_ELSEWHERE
 from parcade.errors import UsageError
 from parcade.evaluate import evaluate
 from parcade.integrations.gym import make_registered_vec
@@ -170,8 +170,8 @@ def test_the_name_that_another_library_has_for_a_setting_leads_to_ours(name, say
 
 def test_names_of_other_libraries_lead_to_settings_that_exist():
     ours = {field.name for field in dataclasses.fields(parcade.EnvSettings)} | {"ale_compat"}
-    words = {word for name in ELSEWHERE.values() for word in re.findall(r"\w+_\w+|observations", name)}
-    assert words <= ours and not ours & set(ELSEWHERE)
+    words = {word for name in NAMES_ELSEWHERE.values() for word in re.findall(r"\w+_\w+|observations", name)}
+    assert words <= ours and not ours & set(NAMES_ELSEWHERE)
 
 
 def test_a_flag_is_no_game():

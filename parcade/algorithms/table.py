@@ -103,8 +103,7 @@ def register_algorithm(
 
     Errors: UsageError for a name that is in use, other classes, an engine that only algorithms with parts run
     on, an unknown ``source_kind`` or ``head``, one that does not take the continuous actions that the
-    algorithm declares, or a config without defaults or the fields of its experience
-    source.
+    algorithm declares, or a config without defaults or the fields of its experience source.
     """
     check_registered("algorithm", name, make)
     if not (isinstance(make, type) and issubclass(make, Algorithm)):

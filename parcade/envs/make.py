@@ -35,13 +35,9 @@ def make_vec(
     backend: str = "native",
     device: Literal["cpu"] = "cpu",
     *,
-    preset: str | None = None,
-    settings: EnvSettings | None = None,
-    num_threads: int = 0,
-    ale_compat: bool = False,
     batch_size: int,
     output: Literal["numpy"] | None = None,
-    **overrides: Any,
+    **others: Any,
 ) -> AsyncNativeVectorEnv: ...
 
 

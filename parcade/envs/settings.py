@@ -21,7 +21,7 @@ MOST_FRAMES = 2**31 - 1
 KARPATHY_SHAPE = (80, 80)
 RENAMED = {"view": "observations"}
 """Former names of settings."""
-ELSEWHERE = {
+NAMES_ELSEWHERE = {
     "obs_type": "observations",
     "grayscale": "observations",
     "repeat_action_probability": "sticky_actions",
@@ -206,8 +206,8 @@ def changed(settings: EnvSettings, **overrides: Any) -> EnvSettings:
             raise UsageError(
                 f"{field} has been renamed to {RENAMED[field]}; use {RENAMED[field]}={overrides[field]!r}"
             )
-        if field in ELSEWHERE:
-            raise UsageError(f"unknown environment setting {field!r}; here it is {ELSEWHERE[field]}")
+        if field in NAMES_ELSEWHERE:
+            raise UsageError(f"unknown environment setting {field!r}; here it is {NAMES_ELSEWHERE[field]}")
         if field not in known:
             raise unknown_name("environment setting", field, known)
     return dataclasses.replace(settings, **overrides)

@@ -190,7 +190,7 @@ NETWORKS: dict[str, Build] = {
     "ram_mlp": _ram_mlp,
     "mlp": _mlp,
 }
-_OWN = frozenset(NETWORKS)
+_BUILT_IN = frozenset(NETWORKS)
 
 
 def register_network(name: str, build: Build) -> None:
@@ -242,7 +242,7 @@ def build_torso(config: NetworkConfig, observation_shape: tuple[int, ...]) -> nn
             f"network {name!r} is a {type(torso).__name__} without num_features; "
             "set this attribute to the width of its output"
         )
-    if name not in _OWN:
+    if name not in _BUILT_IN:
         _check_output(name, torso, observation_shape)
     return torso
 

@@ -11,8 +11,8 @@ const MARK_WIDTH = 22;  // of an exported legend; the style sheet has the same f
 
 /**
  * `series` is a list of {name, colour, dashes, x, y, low, high}: colour is a custom property of the style sheet;
- * low and high, where they differ from y, are drawn as a band; dashes may be left out. With `kind: "area"`, only the band is drawn, opaque; with
- * `dots`, every point has a mark.
+ * low and high, where they differ from y, are drawn as a band; dashes may be left out. With `kind: "area"`, only the
+ * band is drawn, opaque; with `dots`, every point has a mark.
  */
 export class Chart {
   constructor({ label, height = 240 }) {
