@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,36 @@ def test_messages_reach_stderr_at_once_with_characters_that_its_encoding_lacks(t
     environment = {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, env=environment)
     assert done.stderr == b"\\u2581\n"
+
+
+@pytest.mark.processes
+def test_a_message_during_which_ctrl_c_arrives_is_written_once(tmp_path):
+    program = (
+        "import sys; from parcade.files import outputs\n"
+        "class Interrupted(outputs._Messages):\n"
+        "    def write(self, data):\n"
+        "        size = super().write(data)\n"
+        "        if b'first' in bytes(data):\n"
+        "            raise KeyboardInterrupt\n"
+        "        return size\n"
+        "outputs._Messages = Interrupted\n"
+        "outputs.prepare_streams()\n"
+        "try:\n"
+        "    print('first', file=sys.stderr, flush=True)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('second', file=sys.stderr, flush=True)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"first\nsecond\n")
+
+
+@pytest.mark.processes
+def test_a_message_longer_than_a_pipe_arrives_whole(tmp_path):
+    program = (
+        "import sys; from parcade.files.outputs import prepare_streams; prepare_streams(); "
+        "print('x' * 300_000, file=sys.stderr); print('y', file=sys.stderr)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, env=environment)
+    assert done.stderr == b"x" * 300_000 + b"\ny\n"

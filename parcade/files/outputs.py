@@ -17,11 +17,12 @@ from parcade.errors import UsageError
 class _Messages(io.FileIO):
     """Standard error. Messages are lost on a full disk, or when the reader has left, and the work goes on."""
 
-    def write(self, data: Any) -> int | None:
-        try:
-            return super().write(data)
-        except OSError:
-            return memoryview(data).nbytes
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        with contextlib.suppress(OSError):
+            while written := super().write(rest):  # None if the reader of a non-blocking pipe is slow
+                rest = rest[written:]
+        return memoryview(data).nbytes
 
 
 def prepare_streams() -> None:
@@ -32,7 +33,8 @@ def prepare_streams() -> None:
     of the live view in LANG=en_US.ISO-8859-1, are escaped. Messages that stderr cannot take are discarded.
     """
     if sys.stderr is not None and sys.stderr is sys.__stderr__:
-        messages = io.BufferedWriter(_Messages(sys.stderr.fileno(), "w", closefd=False))
+        # io.BufferedWriter would write a line again after a Ctrl-C that arrives while the line is written.
+        messages: Any = _Messages(sys.stderr.fileno(), "w", closefd=False)
         sys.stderr = sys.__stderr__ = io.TextIOWrapper(
             messages, encoding=sys.stderr.encoding, line_buffering=True
         )
