@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import scores_records
-from scores_plan import LEARNERS, SECTIONS, SPEEDUP, Section
+from scores_plan import GOALS, LEARNERS, SECTIONS, SPEEDUP, Section
 from scores_records import Record, all_records, command_of, differences, find, parsed
 
 from parcade.config.train import TrainConfig
@@ -222,7 +222,10 @@ def draw(records: list[Record], path: Path) -> list[Block]:
         for axis in axes.flat[len(panels) :]:
             axis.axis("off")
     return [
-        Text("Mean of the last 100 training episodes, whatever the protocol of the table."),
+        Text(
+            "Mean of the last 100 training episodes, whatever the protocol of the table. Goals are those of "
+            "the first table."
+        ),
         Image(path.name, "learning curves by game"),
     ]
 
@@ -245,9 +248,11 @@ def usual_configs(like: TrainConfig) -> dict[str, TrainConfig]:
 def draw_panel(axis: Any, title: str, runs: list[Record]) -> None:
     """Draw a game's curves: a colour for each algorithm, a style for its settings, a dot at the end.
 
-    Labels name the settings in which a run differs from the usual ones of its algorithm.
+    Labels name the settings in which a run differs from the usual ones of its algorithm. A grey line is the
+    goal of the game, which is one without sticky actions.
     """
-    usual = usual_configs(parsed(runs[0].command))
+    first = parsed(runs[0].command)
+    usual = usual_configs(first)
     groups: dict[str, list[Record]] = {}
     for record in runs:
         config = parsed(record.command)
@@ -267,6 +272,8 @@ def draw_panel(axis: Any, title: str, runs: list[Record]) -> None:
                 marker="o", ms=4, markevery=[-1], label=shown if record is group[0] else None,
             )  # fmt: skip
         drawn[algorithm] += 1
+    if first.game in GOALS and not first.env.sticky_actions:
+        axis.axhline(GOALS[first.game], color="0.6", ls="--", lw=1, label="goal")
     axis.set(title=title, xlabel="million frames", ylabel="score")
     axis.grid(alpha=0.25)
     axis.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2), handlelength=2.5)

@@ -142,14 +142,18 @@ def test_an_algorithm_has_one_colour_in_all_panels_and_its_settings_have_styles(
         result(scores_plan.BEST, Cell("breakout", 12), curve=curve),
     ]
     scores_page.draw_panel(axis, "breakout", runs)
-    lines = axis.get_lines()
+    *lines, goal = axis.get_lines()
     assert {line.get_color() for line in lines} == {scores_page.COLOURS["ppo"]}
     assert lines[0].get_linestyle() == lines[1].get_linestyle() != lines[2].get_linestyle()
     shown = [text.get_text() for text in axis.get_legend().get_texts()]
-    assert shown == ["ppo, 42x42, seeds 11, 12", "ppo, 42x42, hidden 512, seed 11"]
+    assert shown == ["ppo, 42x42, seeds 11, 12", "ppo, 42x42, hidden 512, seed 11", "goal"]
+    assert set(goal.get_ydata()) == {scores_plan.GOALS["breakout"]}
     alone = Figure().subplots()
     scores_page.draw_panel(alone, "breakout", runs[1:2])  # the usual settings have no curve here
     assert alone.get_legend().get_texts()[0].get_text() == "ppo, 42x42, hidden 512, seed 11"
+    sticky = Figure().subplots()
+    scores_page.draw_panel(sticky, "breakout", [result(scores_plan.STICKY, BREAKOUT, curve=curve)])
+    assert [text.get_text() for text in sticky.get_legend().get_texts()] == ["ppo, 42x42, seed 11"]
 
 
 def test_a_shorter_training_is_shown_as_such_and_counts_nowhere():
