@@ -92,7 +92,11 @@ class Checkpointer:
         tensors: dict[str, Any] = behind("source.", self.source.get_state())
         tensors["random.torch"] = torch.get_rng_state()
         tensors["random.minibatches"] = self.algorithm.generator.get_state()
-        tensors |= behind("algorithm.", self.algorithm.get_state())
+        own = self.algorithm.get_state()
+        if not isinstance(own, dict):
+            source = f"{type(self.algorithm).__name__}.get_state"
+            raise UsageError(f"{source} returned a {type(own).__name__}; expected a dict of tensors by name")
+        tensors |= behind("algorithm.", own)
         if self.exchange.rank == 0:
             tensors |= behind("policy.", state_tensors(self.algorithm.policy))
             tensors |= behind(

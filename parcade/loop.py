@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from parcade.algorithms.base import Algorithm
+from parcade.algorithms.base import Algorithm, checked_metrics
 from parcade.exchange.base import Exchange
 from parcade.experience.source import Source
 from parcade.machine.timing import Timer
@@ -24,6 +24,6 @@ def iterate(
     batch = source.next_batch()
     policy_lag = (algorithm.policy.version - batch.policy_version.min()).float()
     with timer.scope("learn"):
-        metrics = algorithm.update(batch, exchange, share)
+        metrics = checked_metrics(algorithm, algorithm.update(batch, exchange, share))
     source.publish(algorithm.policy)
     return {"policy_lag": policy_lag, **metrics}

@@ -1,6 +1,7 @@
 """Algorithms, backends and networks from outside the package: registered, or found as installed plugins."""
 
 import importlib.metadata
+import re
 import shutil
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -287,6 +288,91 @@ def test_an_error_of_a_network_is_left_to_the_run(tables):
     parcade.register_network("fails", lambda shape, config: Returns(shape, fails))
     with pytest.raises(RuntimeError, match="mine"):
         build_torso(NetworkConfig(network="fails"), (4,))(torch.zeros(1, 4))
+
+
+A2C_UPDATE = A2C.update
+TINY = ["--total-frames", "200", "--num-envs", "2", "--threads-per-rank", "1", "--report-seconds", "0.01"]
+
+
+def with_metric(name, value):
+    return lambda self, *given: {**A2C_UPDATE(self, *given), name: value}
+
+
+def with_loss(result):
+    return lambda self, batch, exchange, progress: exchange.minimize(lambda: result(self.policy.actor.bias))
+
+
+@pytest.mark.parametrize(
+    ("methods", "says"),
+    [
+        ({"update": lambda self, *given: None}, r"Mine\.update returned None; expected a dict of metrics"),
+        ({"update": with_metric("x", "3")}, "returned a str as metric 'x'; expected a number, or a tensor"),
+        ({"update": with_metric("x", None)}, "returned a NoneType as metric 'x'"),
+        ({"update": with_metric("x", torch.ones(3))}, r"returned shape \[3\] as metric 'x'"),
+        ({"update": with_metric(3, 1.0)}, "returned a metric named 3; expected a string"),
+        ({"update": with_loss(torch.sum)}, "the loss returned a Tensor; expected a tuple of a scalar tensor"),
+        ({"update": with_loss(lambda x: (x.sum(), None))}, r"returned a tuple \(Tensor, NoneType\)"),
+        ({"update": with_loss(lambda x: (x, {}))}, r"the loss has shape \[3\]; expected a tuple of a scalar"),
+        ({"update": with_loss(lambda x: (x.sum().detach(), {}))}, "the loss does not depend on the trained"),
+        ({"optimizer": lambda self: None}, "optimizer returned a NoneType; expected a function that makes"),
+        (
+            {"optimizer": lambda self: lambda parameters: None},
+            "the function of Mine.optimizer returned a None",
+        ),
+        ({"get_state": lambda self: None}, "get_state returned a NoneType; expected a dict of tensors"),
+    ],
+)
+def test_an_algorithm_that_returns_something_else_is_named_in_one_line(
+    tables, tmp_path, capsys, methods, says
+):
+    parcade.register_algorithm("mine", type("Mine", (A2C,), methods), A2CConfig)
+    run = ["--run-dir", str(tmp_path / "run")]
+    assert main(["train", "tiny_catch", "--algorithm", "mine", *TINY, *run]) == 2
+    assert re.search(says, capsys.readouterr().err)
+
+
+def test_an_algorithm_may_return_plain_numbers(tables, tmp_path):
+    for name, value in (("a", 1.5), ("b", np.float32(2)), ("c", True), ("d", torch.tensor(False))):
+        parcade.register_algorithm(name, type("Mine", (A2C,), {"update": with_metric("x", value)}), A2CConfig)
+        run = ["--run-dir", str(tmp_path / name)]
+        assert main(["train", "tiny_catch", "--algorithm", name, *TINY, *run]) == 0
+
+
+def test_an_algorithm_without_a_method_that_every_one_needs_is_refused(tables):
+    class NoUpdate(Algorithm):
+        source_kind, head = "rollout", "q"
+        optimizer = PlainQ.optimizer
+
+    with pytest.raises(UsageError, match="algorithm 'mine' has no method update of its own; define it"):
+        parcade.register_algorithm("mine", NoUpdate, PlainQConfig)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda net: net.double(), r"has parameters of torch.float64 \(dense.weight\); expected float32"),
+        (lambda net: net.register_forward_hook(lambda *args: args[2].int()), "returns torch.int32; expected"),
+    ],
+)
+def test_a_network_of_another_type_of_number_is_refused(tables, change, says):
+    def build(shape, config):
+        network = Doubled(shape, config)
+        change(network)
+        return network
+
+    parcade.register_network("other", build)
+    with pytest.raises(UsageError, match=f"network 'other' {says}"):
+        build_torso(NetworkConfig(network="other"), (4,))
+
+
+def test_the_width_of_a_network_may_be_an_integer_of_numpy(tables):
+    def build(shape, config):
+        network = Doubled(shape, config)
+        network.num_features = np.int64(network.num_features)
+        return network
+
+    parcade.register_network("other", build)
+    assert build_torso(NetworkConfig(network="other", hidden=4), (4,)).num_features == 8
 
 
 def test_names_in_use_and_engines_of_parts_are_refused(tables):

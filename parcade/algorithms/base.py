@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from numbers import Real
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from parcade.errors import UsageError, in_short
 from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.experience.batch import Batch
 from parcade.files.state import behind, part_of
@@ -155,6 +157,50 @@ class Algorithm:
         if self.device == "cpu":  # where fresh memory comes in small pages, which take longer than filling it
             self._inputs = inputs
         return inputs, policy.evaluate
+
+
+def checked_metrics(algorithm: Algorithm, metrics: Any) -> dict[str, Tensor]:
+    """Return what ``update`` returned. Errors: UsageError unless these are numbers by name."""
+    source = f"{type(algorithm).__name__}.update"
+    if not isinstance(metrics, dict):
+        raise UsageError(
+            f"{source} returned {in_short(metrics)}; expected a dict of metrics: return what "
+            "exchange.minimize returns, or {}"
+        )
+    for name, value in metrics.items():
+        if not isinstance(name, str):
+            raise UsageError(f"{source} returned a metric named {in_short(repr(name))}; expected a string")
+        if isinstance(value, Tensor):
+            is_number, got = value.ndim == 0 and not value.is_complex(), f"shape {list(value.shape)}"
+        else:
+            is_number, got = isinstance(value, Real | np.bool_), f"a {type(value).__name__}"
+        if not is_number:
+            raise UsageError(
+                f"{source} returned {got} as metric {name!r}; expected a number, or a tensor of shape []: "
+                "take its mean, or leave it out"
+            )
+    return metrics
+
+
+def checked_optimizer(algorithm: Algorithm) -> OptimizerFactory:
+    """Return ``optimizer()``. Errors: UsageError unless it is a function that makes an optimiser."""
+    source, make = f"{type(algorithm).__name__}.optimizer", algorithm.optimizer()
+    example = "such as lambda parameters: torch.optim.Adam(parameters, lr=1e-3)"
+    if not callable(make):
+        raise UsageError(
+            f"{source} returned a {type(make).__name__}; "
+            f"expected a function that makes the optimiser, {example}"
+        )
+
+    def checked(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        made = make(parameters)
+        if not isinstance(made, torch.optim.Optimizer):
+            raise UsageError(
+                f"the function of {source} returned a {type(made).__name__}; expected an optimiser, {example}"
+            )
+        return made
+
+    return checked
 
 
 class TargetNetwork:

@@ -128,6 +128,9 @@ def _check_parts(name: str, make: type[Algorithm], config: type[AlgorithmConfig]
             raise UsageError(
                 f"the {attribute} of algorithm {name!r} is {value!r}; expected one of {', '.join(known)}"
             )
+    for method in ("optimizer", "update"):
+        if getattr(make, method) is getattr(Algorithm, method):
+            raise UsageError(f"algorithm {name!r} has no method {method} of its own; define it")
     if make.continuous and (make.head == "q" or make.source_kind == "replay"):
         raise UsageError(
             f"algorithm {name!r} is continuous, but learns from source_kind {make.source_kind!r} with head "

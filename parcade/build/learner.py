@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete, Space
 
-from parcade.algorithms.base import Algorithm, AlgorithmContext
+from parcade.algorithms.base import Algorithm, AlgorithmContext, checked_optimizer
 from parcade.algorithms.table import algorithm_row
 from parcade.capture import make_capture
 from parcade.checkpoint import misfit, read_policy
@@ -127,7 +127,7 @@ def make_algorithm(config: TrainConfig, exchange: Exchange) -> Algorithm:
     context = AlgorithmContext(policy, Precision(config.run.precision), device.type, generator)
     algorithm = algorithm_row(config.run.algorithm).make(context, config.hyper)
     capture = make_capture(config.run.device, enabled=config.run.capture)
-    exchange.attach(policy, algorithm.optimizer(), config.hyper.max_grad_norm, capture)
+    exchange.attach(policy, checked_optimizer(algorithm), config.hyper.max_grad_norm, capture)
     return algorithm
 
 

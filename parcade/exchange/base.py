@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from parcade.capture.base import Capture
+from parcade.errors import UsageError
 from parcade.files.state import part_of
 from parcade.machine.facts import usable_cores
 from parcade.machine.timing import Timer
@@ -107,7 +108,7 @@ class Exchange:
         return figures
 
     def _gradient(self, loss: Loss, *arguments: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        value, figures = loss(*arguments)
+        value, figures = checked_loss(loss(*arguments))
         value.backward()
         return value.detach(), figures
 
@@ -231,6 +232,25 @@ class Exchange:
 
     def close(self) -> None:
         """Leave the group of ranks."""
+
+
+def checked_loss(result: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return what a loss returned. Errors: UsageError unless it is a scalar to minimise and metrics."""
+    expected = "expected a tuple of a scalar tensor with a gradient and a dict of metrics, which may be {}"
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise UsageError(f"the loss returned a {type(result).__name__}; {expected}")
+    value, figures = result
+    if not isinstance(value, Tensor) or not isinstance(figures, dict):
+        kinds = f"({type(value).__name__}, {type(figures).__name__})"
+        raise UsageError(f"the loss returned a tuple {kinds}; {expected}")
+    if value.numel() != 1:
+        raise UsageError(f"the loss has shape {list(value.shape)}; {expected}: take its mean")
+    if not value.requires_grad:
+        raise UsageError(
+            f"the loss does not depend on the trained parameters; {expected}: compute it from what the "
+            "network returns, without detach"
+        )
+    return value, figures
 
 
 def check_same_digests(unit: str, digests: Sequence[int], updates: int) -> None:

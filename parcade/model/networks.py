@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -237,7 +238,7 @@ def build_torso(config: NetworkConfig, observation_shape: tuple[int, ...]) -> nn
     check_network(config.network)
     name = _network_for(observation_shape) if config.network == "auto" else config.network
     torso = NETWORKS[name](observation_shape, config)
-    if not isinstance(getattr(torso, "num_features", None), int):
+    if not isinstance(getattr(torso, "num_features", None), Integral):
         raise UsageError(
             f"network {name!r} is a {type(torso).__name__} without num_features; "
             "set this attribute to the width of its output"
@@ -253,6 +254,14 @@ def _check_output(name: str, torso: nn.Module, observation_shape: tuple[int, ...
     Exceptions of the network are ignored here: they are raised with their stacks where a run calls it,
     perhaps on another device. Errors: UsageError.
     """
+    trained = [(of, each) for of, each in torso.named_parameters() if each.requires_grad]
+    for parameter, value in trained:
+        # All trained parameters are one vector, which would take the widest of their types.
+        if torch.promote_types(value.dtype, torch.float32) != torch.float32:
+            raise UsageError(
+                f"network {name!r} has parameters of {value.dtype} ({parameter}); expected float32, "
+                "in which parcade trains: call .float() on the network"
+            )
     if any(isinstance(each, UninitializedParameter) for each in torso.parameters()):
         raise UsageError(
             f"network {name!r} has lazy layers, whose weights do not exist yet; give their widths"
@@ -270,4 +279,8 @@ def _check_output(name: str, torso: nn.Module, observation_shape: tuple[int, ...
         raise UsageError(
             f"network {name!r} returns {got} for observations {[2, *observation_shape]}; "
             f"expected a tensor {expected}, two rows of num_features={torso.num_features}"
+        )
+    if not output.is_floating_point():
+        raise UsageError(
+            f"network {name!r} returns {output.dtype}; expected torch.float32, whose gradient trains it"
         )
