@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator
+import math
+import traceback
 from typing import Any
 
 import gymnasium
@@ -19,6 +19,82 @@ from parcade.model.actions import actions_of
 BYTES_PER_ENVIRONMENT = 2_500  # measured with CartPole-v1; most others need more
 
 
+class CheckedEnv(gymnasium.Wrapper):
+    """Checks what an environment returns before it becomes an entry of an array, which casts it silently.
+
+    Errors: UsageError with the environment's name.
+    """
+
+    def __init__(self, env: gymnasium.Env, game: str) -> None:
+        super().__init__(env)
+        self._game = game
+        self._space = env.observation_space
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment."""
+        try:
+            observation, info = self.env.reset(seed=seed, options=options)
+        except (AssertionError, TypeError, ValueError) as error:
+            self._refuse_other_interface("reset", error)
+            raise
+        self._check_observation("reset", observation)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step the environment."""
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+        except (AssertionError, TypeError, ValueError) as error:
+            self._refuse_other_interface("step", error)
+            raise
+        self._check_observation("step", observation)
+        if type(reward) is not float or not math.isfinite(reward):
+            self._check_number("reward", reward, "a finite number", most_axes=0)
+        if type(terminated) is not bool:
+            self._check_number("terminated", terminated, "True or False")
+        if type(truncated) is not bool:
+            self._check_number("truncated", truncated, "True or False")
+        return observation, reward, terminated, truncated, info
+
+    def _check_observation(self, call: str, observation: Any) -> None:
+        space = self._space
+        given = observation if isinstance(observation, np.ndarray) else np.asarray(observation)
+        if given.shape != space.shape:
+            got = "None" if observation is None else f"an observation of shape {given.shape}"
+            raise UsageError(
+                f"{self._game} returned {got} from {call}; "
+                f"expected {space.shape}, the shape of its observation_space"
+            )
+        if given.dtype != space.dtype and not np.can_cast(given.dtype, space.dtype, "same_kind"):
+            raise UsageError(
+                f"{self._game} returned an observation of {given.dtype} from {call}; "
+                f"expected {space.dtype}, as its observation_space"
+            )
+
+    def _check_number(self, name: str, value: Any, expected: str, most_axes: int = 1) -> None:
+        number = np.asarray(value)
+        is_one = number.size == 1 and number.ndim <= most_axes
+        if not is_one or number.dtype.kind not in "biuf" or not np.isfinite(number).all():
+            raise UsageError(
+                f"{self._game} returned {name} {in_short(repr(value))} from step; expected {expected}"
+            )
+
+    def _refuse_other_interface(self, call: str, error: Exception) -> None:
+        """Refuse the environment if Gymnasium raised the error, and no code of the environment's own."""
+        modules = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
+        if all(name == __name__ or name.startswith("gymnasium.") for name in modules):
+            reason = str(error).strip().partition("\n")[0]
+            raise UsageError(
+                f"{self._game} does not follow the interface of gymnasium.Env.{call} ({reason})"
+            ) from error
+
+
+def _make_one(game: str) -> CheckedEnv:
+    return CheckedEnv(gymnasium.make(game), game)
+
+
 class GymVectorEnv(Checked, VectorEnv):
     """``num_envs`` copies of a registered environment. One step counts as one frame; there are no lives."""
 
@@ -28,7 +104,7 @@ class GymVectorEnv(Checked, VectorEnv):
     def __init__(self, game: str, num_envs: int) -> None:
         check_memory(num_envs, BYTES_PER_ENVIRONMENT)
         self._game = game
-        make_one = functools.partial(gymnasium.make, game)  # which can be pickled, as environments may be
+        make_one = functools.partial(_make_one, game)  # which can be pickled, as environments may be
         try:
             self._env = SyncVectorEnv([make_one] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
         except (gymnasium.error.Error, ImportError) as error:
@@ -55,16 +131,14 @@ class GymVectorEnv(Checked, VectorEnv):
         if options is not None and not isinstance(options, dict):
             raise UsageError(f"options={in_short(options)}: expected a dict of the environment's own options")
         seeds = self.check_reset(seed, None)
-        with self._shapes_checked("reset"):
-            observations, _ = self._env.reset(seed=None if seeds is None else seeds.tolist(), options=options)
+        observations, _ = self._env.reset(seed=None if seeds is None else seeds.tolist(), options=options)
         return observations, self._infos(0)
 
     def step(
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Step every environment; ``make_vec`` documents the results."""
-        with self._shapes_checked("step"):
-            observations, rewards, terminated, truncated, raw = self._env.step(self.check_actions(actions))
+        observations, rewards, terminated, truncated, raw = self._env.step(self.check_actions(actions))
         infos = self._infos(1)
         ended = terminated | truncated
         if ended.any():
@@ -74,23 +148,6 @@ class GymVectorEnv(Checked, VectorEnv):
             infos["final_obs"] = final
             infos["_final_obs"] = ended
         return observations, rewards, terminated, truncated, infos
-
-    @contextlib.contextmanager
-    def _shapes_checked(self, call: str) -> Iterator[None]:
-        """Name an observation that does not fit its space. Errors: UsageError in place of NumPy's error."""
-        try:
-            yield
-        except ValueError as error:
-            if not str(error).startswith("Output array"):  # raised by the environment, not by concatenate
-                raise
-            expected = self.single_observation_space.shape
-            for shape in map(np.shape, self._env._env_obs):
-                if shape != expected:
-                    raise UsageError(
-                        f"{self._game} returned an observation of shape {shape} from {call}; "
-                        f"expected {expected}, the shape of its observation_space"
-                    ) from error
-            raise
 
     def _infos(self, frames: int) -> dict[str, np.ndarray]:
         counts = {"lives": 0, "frames": frames, "reset_frames": 0}

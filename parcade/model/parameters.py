@@ -60,7 +60,8 @@ def check_finite(tensors: Iterable[Tensor], updates: int) -> None:
     if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
         raise UsageError(
             f"after update {updates:,} the network's weights are infinite or not numbers, so the run ends; "
-            "its checkpoints are from before; use a smaller --learning-rate, or look for such rewards"
+            "its checkpoints are from before; use a smaller --learning-rate, or look for such rewards or "
+            "observations"
         )
 
 

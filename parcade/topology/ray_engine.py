@@ -119,7 +119,7 @@ def _get(ref: Any, name: str, timeout: float) -> Any:
         if isinstance(error.cause, lost):  # its input, made by another part, is lost
             raise PartLost(name, type(error.cause).__name__) from error
         if isinstance(error.cause, UsageError):  # without the part's traceback
-            raise UsageError(f"{name} cannot start: {error.cause}") from error
+            raise UsageError(f"{name}: {error.cause}") from error
         raise
 
 

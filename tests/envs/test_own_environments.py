@@ -154,10 +154,12 @@ def test_a_mistake_is_one_line_and_leaves_no_run_behind(module, words, said, cap
         ("[0, 0]", "[0]", r"Odd-v0 returned an observation of shape \(2,\) from reset; expected \(1,\)"),
         ("[0]", "[0, 0]", r"Odd-v0 returned an observation of shape \(2,\) from step; expected \(1,\)"),
         ("None", "[0]", r"Odd-v0 returned an observation of shape \(\) from reset; expected \(1,\)"),
+        ("[0j]", "[0]", r"Odd-v0 returned an observation of complex128 from reset; expected float32"),
+        ("[0]", "[None]", r"Odd-v0 returned an observation of object from step; expected float32"),
     ],
 )
 @pytest.mark.filterwarnings("ignore")  # of Gymnasium's checker
-def test_an_observation_of_another_shape_than_the_spaces_is_named(monkeypatch, start, later, says):
+def test_an_observation_of_another_shape_or_type_than_the_spaces_is_named(monkeypatch, start, later, says):
     class Odd(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
         action_space = gymnasium.spaces.Discrete(2)
@@ -168,10 +170,83 @@ def test_an_observation_of_another_shape_than_the_spaces_is_named(monkeypatch, s
         def step(self, action):
             return np.array(eval(later)), 0.0, False, False, {}
 
-    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
-    monkeypatch.setattr(gymnasium, "registry", gymnasium.envs.registration.registry)
-    gymnasium.register("Odd-v0", Odd)
-    env = parcade.make_vec("Odd-v0", 2)
+    env = registered(monkeypatch, Odd)
     with pytest.raises(UsageError, match=says):
         env.reset(seed=0)
+        env.step(np.zeros(2, np.int64))
+
+
+def registered(monkeypatch, kind):
+    """Two environments of a class, under an id that is forgotten after the test."""
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    monkeypatch.setattr(gymnasium, "registry", gymnasium.envs.registration.registry)
+    gymnasium.register("Odd-v0", kind)
+    return parcade.make_vec("Odd-v0", 2)
+
+
+class ThirdStep(gymnasium.Env):
+    """Returns ``later`` from its third step, and usual values before."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        later = self.later if self.steps == 3 else (1.0, False, False, {})
+        return (np.zeros(1, np.float32), *later)
+
+
+@pytest.mark.parametrize(
+    ("later", "says"),
+    [
+        ((None, False, False, {}), "returned reward None from step; expected a finite number"),
+        ((float("nan"), False, False, {}), "returned reward nan from step; expected a finite number"),
+        ((np.float32("inf"), False, False, {}), r"returned reward .*inf.* from step; expected a finite"),
+        (("1", False, False, {}), "returned reward '1' from step; expected a finite number"),
+        ((np.ones(2), False, False, {}), r"returned reward array\(\[1., 1.\]\) from step; expected a"),
+        ((1.0, "no", False, {}), "returned terminated 'no' from step; expected True or False"),
+        ((1.0, False, None, {}), "returned truncated None from step; expected True or False"),
+        ((1.0, False, {}), r"does not follow the interface of gymnasium.Env.step \(not enough values"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")  # of Gymnasium's checker
+def test_a_reward_or_end_that_is_none_is_named_at_its_first_step(monkeypatch, later, says):
+    env = registered(monkeypatch, type("Odd", (ThirdStep,), {"later": later}))
+    env.reset(seed=0)
+    for _ in range(2):
+        env.step(np.zeros(2, np.int64))
+    with pytest.raises(UsageError, match=f"^Odd-v0 {says}"):
+        env.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("later", [(1, 0, np.bool_(True), {}), (np.float64(1), np.array([False]), 1, {})])
+@pytest.mark.filterwarnings("ignore")  # of Gymnasium's checker
+def test_rewards_and_ends_may_be_other_kinds_of_numbers(monkeypatch, later):
+    env = registered(monkeypatch, type("Odd", (ThirdStep,), {"later": later}))
+    env.reset(seed=0)
+    for _ in range(3):
+        _, rewards, terminated, truncated, infos = env.step(np.zeros(2, np.int64))
+    assert rewards.tolist() == [1, 1] and truncated.all() and not terminated.any() and "final_obs" in infos
+
+
+@pytest.mark.filterwarnings("ignore")  # of Gymnasium's checker
+def test_an_environment_of_another_interface_is_named_and_its_own_errors_keep_their_stacks(monkeypatch):
+    class NoSeed(ThirdStep):
+        def reset(self):
+            return super().reset()
+
+    with pytest.raises(UsageError, match=r"Odd-v0 does not follow the interface of gymnasium.Env.reset \("):
+        registered(monkeypatch, NoSeed).reset(seed=0)
+
+    class Fails(ThirdStep):
+        def step(self, action):
+            raise ValueError("mine")
+
+    env = registered(monkeypatch, Fails)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="^mine$"):
         env.step(np.zeros(2, np.int64))
