@@ -9,6 +9,10 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 
+class EndedBySignal(SystemExit):
+    """The exit of a process that got an end signal, as opposed to an exit that some code asks for."""
+
+
 def end_signals() -> tuple[int, ...]:
     """Return the signals that end a command: SIGTERM and, unless ignored as under nohup, SIGHUP."""
     hung_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
@@ -22,7 +26,7 @@ def exits_in_order() -> Iterator[None]:
 
     def leave(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        sys.exit(128 + number)
+        raise EndedBySignal(128 + number)
 
     with _handling(leave):
         try:

@@ -7,10 +7,13 @@ of a run finds them: ranks, actors, ``eval``.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import sys
+from collections.abc import Iterator
 
+from parcade.ending import EndedBySignal
 from parcade.errors import UsageError
 
 GROUP = "parcade"
@@ -24,10 +27,25 @@ def load_plugins() -> None:
     """
     for entry in importlib.metadata.entry_points(group=GROUP):
         try:
-            entry.load()
+            with exit_refused():
+                entry.load()
         except Exception as error:  # a plugin's module may raise anything
             package = entry.dist.name if entry.dist else entry.name
             print(f"warning: plugin {package} ({entry.value}) cannot be imported: {error}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def exit_refused() -> Iterator[None]:
+    """Let an import not end the process. Errors: ImportError in place of a module's own SystemExit."""
+    try:
+        yield
+    except EndedBySignal:
+        raise
+    except SystemExit as error:
+        raise ImportError(
+            f"it calls sys.exit({'' if error.code is None else repr(error.code)}) when it is imported; "
+            "leave that to the block of __name__ == '__main__'"
+        ) from error
 
 
 def check_registered(kind: str, name: object, make: object) -> None:

@@ -404,14 +404,18 @@ def test_a_registered_backend_gets_the_options_that_it_supports(tables):
         parcade.make_vec("pong", 2, "reversed", batch_size=1)
 
 
-def test_a_plugin_that_cannot_be_imported_is_named_and_the_others_are(tables, monkeypatch, capsys):
+def test_a_plugin_that_cannot_be_imported_is_named_and_the_others_are(tables, tmp_path, monkeypatch, capsys):
     broken = importlib.metadata.EntryPoint("x", "no_such_module_at_all", "parcade")
-    entries = [broken, SimpleNamespace(load=lambda: parcade.register_network("doubled", Doubled))]
+    leaving = importlib.metadata.EntryPoint("y", "leaving_module", "parcade")
+    (tmp_path / "leaving_module.py").write_text("raise SystemExit")
+    monkeypatch.syspath_prepend(tmp_path)
+    entries = [broken, leaving, SimpleNamespace(load=lambda: parcade.register_network("doubled", Doubled))]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: entries)
     plugins.load_plugins.cache_clear()
     assert main(["train", "tiny_catch", "--network", "no_such_network"]) == 2
     error = capsys.readouterr().err
     assert "warning: plugin x (no_such_module_at_all) cannot be imported: No module named" in error
+    assert "plugin y (leaving_module) cannot be imported: it calls sys.exit() when it is imported" in error
     assert "unknown network 'no_such_network'" in error and "Traceback" not in error
     assert isinstance(build_torso(NetworkConfig(network="doubled"), (4,)), Doubled)
     plugins.load_plugins.cache_clear()

@@ -13,7 +13,7 @@ from parcade.atari.games import load_games
 from parcade.atari.held_keys import ACTION_NAMES
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, unknown_name
-from parcade.plugins import load_plugins
+from parcade.plugins import exit_refused, load_plugins
 
 
 @functools.cache
@@ -128,7 +128,8 @@ def _import_environments(name: str) -> None:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # as for ``python -m parcade``: own modules need no installation
     try:
-        importlib.import_module(module)
+        with exit_refused():
+            importlib.import_module(module)
     except Exception as error:  # a module may raise anything
         raise UsageError(
             f"module {module!r} of {name} cannot be imported ({type(error).__name__}: {error}); "

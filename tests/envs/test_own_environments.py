@@ -137,10 +137,15 @@ def test_the_batch_script_of_slurm_names_it_when_it_resumes(module, capsys):
         (["--env", GAME, "--algorithm", "dqn"], f"algorithm dqn needs Discrete actions; {GAME} has Box("),
         (["empty:Lime-v0"], "module empty registers no Gymnasium id 'Lime-v0'; expected a call of"),
         (["broken:Line-v0"], "module 'broken' of broken:Line-v0 cannot be imported (ValueError: no luck)"),
+        (
+            ["leaving:Line-v0"],
+            "module 'leaving' of leaving:Line-v0 cannot be imported (ImportError: it calls ",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_no_run_behind(module, words, said, capsys):
     (module / "broken.py").write_text("raise ValueError('no luck')")
+    (module / "leaving.py").write_text("import sys; sys.exit(0)")
     (module / "empty.py").touch()
     assert main(["train", *words, "--run-dir", "run"]) == 2
     lines = capsys.readouterr().err.splitlines()
