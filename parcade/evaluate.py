@@ -32,6 +32,7 @@ from parcade.terminal_picture import Pace, full_screen, show_picture
 FIRST_UNSEEN_ENV = 1 << 40
 # An ale-py console takes about 0.5 s of CPU time to build, so few consoles play several episodes each.
 MAX_ENVS = 8
+MOST_EPISODES = 10_000_000  # their scores are kept in memory, and most games need years for them
 
 
 def _group(agent: Agent, num_envs: int, seed: int, epsilon: float | None, **env: Any) -> EnvGroup:
@@ -73,9 +74,11 @@ def evaluate(
     Every environment plays a fixed number of episodes, so that short episodes are not over-represented. The
     result holds the scores ``[episodes]``, ordered by environment, then episode; their mean, median, standard
     deviation (of exactly these scores), minimum and maximum; and the mean number of steps.
-    Errors: UsageError when episodes is below 1, seed below 0, greedy no bool or epsilon no probability.
+    Errors: UsageError when episodes is below 1 or above 10,000,000, seed below 0, greedy no bool or epsilon
+    no probability.
     """
-    episodes, seed = whole("episodes", episodes, 1), _checked_seed(seed, greedy=greedy, epsilon=epsilon)
+    episodes = whole("episodes", episodes, 1, MOST_EPISODES)
+    seed = _checked_seed(seed, greedy=greedy, epsilon=epsilon)
     num_envs = min(episodes, MAX_ENVS)
     wanted = np.full(num_envs, episodes // num_envs)  # episodes of each environment
     wanted[: episodes % num_envs] += 1

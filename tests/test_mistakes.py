@@ -148,6 +148,7 @@ WRONG = {
     "a resume of other files": (["train", "--resume", "."], "config.json does not exist"),
     "a resume with a new size": (["train", "--resume", "run", "--num-envs", "8"], "keeps its game and"),
     "an eval of no episode": (["eval", "run", "--episodes", "-1"], "episodes=-1 is below 1"),
+    "an eval without end": (["eval", "run", "--episodes", "1e12"], "is above 10,000,000; use 10,000,000 or"),
     "an eval of a negative seed": (["eval", "run", "--seed", "-1"], "seed=-1 is below 0"),
     "a video of what has no screen": (["eval", "run", "--video", "x.mp4"], "tiny_catch has no screen"),
     "a watch of no episode": (["watch", "run", "--games", "0"], "episodes=0 is below 1"),

@@ -192,6 +192,10 @@ BAD = {
     "a watch of no agent": ("watch zoo:nope", "unknown zoo agent 'nope'"),
     "a watch of no run": ("watch norun", "norun/config.json does not exist"),
     "a greedy race alone": ("race pong --greedy", "--against zoo:pong"),
+    "a population without end": (
+        "train tiny_catch --algorithm es --population 1e12",
+        "population=1,000,000,000,000 needs 22351.7 GiB, but only",
+    ),
     "no ranks": ("train tiny_catch --ranks 0", "ranks=0 is below 1"),
     "hosts of no file": (
         "train tiny_catch --engine mpi --ranks 2 --hosts nofile",

@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from parcade.commands.reports import check_installed, given_flag, refuse_flags, report_in
 from parcade.errors import UsageError
-from parcade.ranges import Count, Natural, NonNegative, check_ranges
+from parcade.ranges import Natural, NonNegative, Range, check_ranges
 
 if TYPE_CHECKING:
     from parcade.sweep.plan import SweepPlan
 
+MOST_TRIALS, MOST_SEEDS = 100_000, 1000  # more would fill the memory before the first trial starts
 SET_BY_SWEEP = {
     "--seed": "--seeds", "--run-dir": "--dir", "--resume": "--dir",
     "--target-score": "--objective cpu_seconds_to:SCORE",
@@ -36,7 +37,7 @@ class SweepFlags:
     """asha stops trials that fall behind after 1/9 or 1/3 of their budget."""
     objective: str = "score"
     """score: final mean score of the last 100 episodes. cpu_seconds_to:SCORE: CPU seconds to this score."""
-    trials: Count = 20
+    trials: Annotated[int, Range(1, MOST_TRIALS)] = 20
     """Number of trials."""
     budget: str = "1M-steps"
     """Length of each training: 1M-steps, 4M-frames, or 10m, which ends earlier at --total-frames."""
@@ -44,9 +45,9 @@ class SweepFlags:
     """Number of seeds of each trial, or a list, e.g. 5,6,7. A trial counts with their mean."""
     search_seed: Natural = 0
     """Seed of the search."""
-    confirm: Natural = 3
+    confirm: Annotated[int, Range(0, MOST_TRIALS)] = 3
     """Number of best trials to train again with seeds that the search has not used; 0 leaves it out."""
-    confirm_seeds: Count = 3
+    confirm_seeds: Annotated[int, Range(1, MOST_SEEDS)] = 3
     """Number of these seeds."""
     concurrent: Natural = 0
     """Trials at once; 0 runs as many as the cores allow, with one core per seed."""

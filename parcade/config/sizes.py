@@ -15,6 +15,7 @@ from parcade.machine.threads import check_threads
 BYTES_PER_PARAMETER = 16
 # Of a step in a rollout, without its observation: action, reward, log-probability, value, version and ends.
 BYTES_BESIDE_OBSERVATION = 32
+BYTES_PER_MEMBER = 24  # seed, sign and score
 
 
 def check_device(config: TrainConfig) -> None:
@@ -46,11 +47,13 @@ def check_process_memory(config: TrainConfig, free_bytes: int) -> None:
         )
     num_envs = envs_of_a_process(config)
     observed = math.prod(config.env.observation_shape) if is_console else 0
-    for name, each, of in (
-        ("unroll_length", num_envs, f" for the {num_envs:,} environment(s) of a process"),
-        ("batch_size", 1, ""),
+    bytes_of_step = observed + BYTES_BESIDE_OBSERVATION
+    for name, each, size, of in (
+        ("unroll_length", num_envs, bytes_of_step, f" for the {num_envs:,} environment(s) of a process"),
+        ("batch_size", 1, bytes_of_step, ""),
+        ("population", 1, BYTES_PER_MEMBER, ""),
     ):
-        count, bytes_each = getattr(hyper, name, 0), each * (observed + BYTES_BESIDE_OBSERVATION)
+        count, bytes_each = getattr(hyper, name, 0), each * size
         if count * bytes_each > free_bytes:
             fits = free_bytes // 2 // bytes_each
             fewer = free_bytes // 2 // (bytes_each // each) // count

@@ -13,6 +13,8 @@ from parcade.doctor.pools import PlannedRun, Processes
 from parcade.errors import UsageError
 from parcade.machine.threads import UNMANAGED, pools_here
 
+MOST_CORES = 10_000  # more ranks than this are never advised for a machine
+
 
 def plan_of(config: TrainConfig) -> PlannedRun:
     """Return the doctor's view of a run. The parts of a run on another machine's Ray cluster are not here."""
@@ -26,7 +28,7 @@ def plan_of(config: TrainConfig) -> PlannedRun:
 
 
 def _possible_ranks(config: TrainConfig) -> tuple[int, ...]:
-    """Return the numbers of ranks, up to the run's, that its start accepts."""
+    """Return the numbers of ranks, up to the run's, that its start accepts and one machine may have."""
 
     def is_possible(ranks: int) -> bool:
         try:
@@ -35,7 +37,7 @@ def _possible_ranks(config: TrainConfig) -> tuple[int, ...]:
             return False
         return True
 
-    return tuple(filter(is_possible, range(1, config.run.ranks + 1)))
+    return tuple(filter(is_possible, range(1, min(config.run.ranks, MOST_CORES) + 1)))
 
 
 def _parts(config: TrainConfig) -> tuple[tuple[str, int, int], ...]:

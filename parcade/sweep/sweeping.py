@@ -48,6 +48,8 @@ def run_sweep(folder: Path, plan: SweepPlan, room: Room, say: Callable[[str], No
 def _run_stages(folder: Path, plan: SweepPlan, room: Room, say: Callable[[str], None]) -> None:
     """Run search and confirmation on a cluster. A trial reserves a CPU per seed, a confirmation one."""
     needed = {"CPU": float(len(plan.seeds)), **({"GPU": room.gpus} if room.gpus else {})}
+    # Ray prepares processes for all the CPUs that it is told of.
+    room = room._replace(at_once=min(room.at_once, max(plan.trials, plan.confirm * plan.confirm_seeds)))
     here = max(len(plan.seeds), room.at_once * len(plan.seeds) or cores_at_once())
     engine = RayEngine(TopologyConfig(address=room.address), {} if room.address else {"CPU": here})
     try:

@@ -220,6 +220,11 @@ def test_a_current_run_is_examined_in_a_mode_that_other_games_lack(tmp_path, mon
 
 
 @pytest.mark.quick
+def test_the_possible_ranks_of_absurdly_many_are_found_at_once():
+    config = parse_training(["tiny_catch", "--engine", "mpi", "--ranks", "1000000000000"])
+    assert plan_of(config).possible_ranks == (1, 2, 4, 8, 16, 32)
+
+
 def test_a_current_fit_is_examined_without_a_config_and_needs_no_mpi(tmp_path, monkeypatch, capsys):
     seen = []
     without_mpi = dataclasses.replace(facts.quick_facts(), mpi_library=None, mpi_launcher=None)

@@ -253,6 +253,19 @@ def test_a_sweep_with_a_damaged_file_starts_nothing(folder, monkeypatch):
         sweeping.run_sweep(folder, PLAN, sweeping.Room("", 1, 0.0), print)
 
 
+def test_a_sweep_tells_ray_of_no_more_cpus_than_its_trials_can_use(folder, monkeypatch):
+    class Told(Exception):
+        pass
+
+    def start(settings, needed):
+        raise Told(needed)
+
+    monkeypatch.setattr(sweeping, "RayEngine", start)
+    with pytest.raises(Told) as told:
+        sweeping.run_sweep(folder, PLAN, sweeping.Room("", 10**12, 0.0), print)
+    assert told.value.args == ({"CPU": PLAN.trials},)
+
+
 def training(folder, frames, *flags):
     plan = dataclasses.replace(PLAN, training=(*PLAN.training, *flags), budget=f"{frames}-frames")
     run = run_of(folder, trial(0), 0)
@@ -377,6 +390,9 @@ BASE = ["sweep", "tiny_catch", "--space", "epochs=1,2"]
         ([*BASE, "--budget", "fast"], "is not a budget"),
         ([*BASE, "--seeds", "a"], "are not seeds"),
         ([*BASE, "--trials", "0"], "trials=0 is below 1"),
+        ([*BASE, "--trials", "1e12"], "trials=1,000,000,000,000 is above 100,000; use 100,000 or less"),
+        ([*BASE, "--confirm", "1e12"], "confirm=1,000,000,000,000 is above 100,000"),
+        ([*BASE, "--confirm-seeds", "1e12"], "confirm_seeds=1,000,000,000,000 is above 1,000"),
         ([*BASE, "--objective", "reward"], "objective 'reward' is not one of"),
         ([*BASE, "--search", "grid"], "invalid choice 'grid'"),
         ([*BASE, "--seed", "3"], "parcade sweep sets --seed itself; use --seeds"),
