@@ -1,4 +1,4 @@
-"""An exact Atari 2600 emulator that depends only on numpy and numba. It contains no reinforcement learning.
+"""An exact Atari 2600 emulator on numpy, numba and llvmlite alone, without reinforcement learning.
 
 Read `console.py` first (a frame, a reset), then `mos6507/interpreter.py`, `bus.py` and `tia/chip.py`.
 `state.py` is the shape table. Numba is imported on the first access to `Arcade` or `VectorConsoles`.

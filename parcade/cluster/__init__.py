@@ -1,1 +1,1 @@
-"""Processes on hosts: launchers, signals, heartbeats, Ray and Slurm. Contains no reinforcement learning."""
+"""Processes on hosts: launchers, host files, signals, heartbeats, stacks and Slurm."""

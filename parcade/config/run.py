@@ -36,8 +36,8 @@ class RunConfig:
     device: Literal["cpu", "cuda"] = "cpu"
     """Device of the network and its tensors."""
     env_device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device of the consoles. auto selects the CPU; with thousands of environments on a large GPU, cuda can
-    be faster (docs/gpu.md). config.json stores the selected device."""
+    """Device of the consoles. auto selects the CPU; on a large GPU, cuda can be faster from a few hundred
+    environments on (docs/gpu.md). config.json stores the selected device."""
     capture: bool = True
     """On a GPU, record the kernels of an update and of a decision once and replay them as CUDA graphs."""
     engine: Literal["local", "serial", "mpi", "ray"] = "local"

@@ -1,7 +1,8 @@
 """Memory that a learner frees and allocates again in every minibatch.
 
 glibc returns freed memory to the operating system as soon as some megabytes at the end of the heap are free.
-Memory that comes back must be filled with zeros, page by page: of PQN's CPU time on 84x84 images, 5 %.
+When it is allocated again, the kernel fills it with zeros, page by page: 5 % of PQN's CPU time on 84x84
+images.
 """
 
 from __future__ import annotations

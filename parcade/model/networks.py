@@ -1,7 +1,7 @@
 """Networks that map observations to features, by name. ``policy.py`` adds memory and heads.
 
 Shapes: N observations, F features. Initial weights are orthogonal (Saxe 2014) with the gains that are
-customary for PPO: sqrt(2) in the body, 0.01 at the actor, 1 at the critic. Those for images are in
+customary for PPO: sqrt(2) in the body, 0.01 at the actor, 1 at the critic. Networks for images are in
 ``image_networks.py``. Source of the MLP without biases: Karpathy 2016.
 """
 

@@ -1,7 +1,7 @@
 """Normalisation of images of bytes: in one pass by compiled code, where it is loaded.
 
-The compiled code is that of the native consoles (``parcade/atari/pixels.py``). Its results have the bits of
-torch's operations, which serve all other processes and devices, so that it matters to the speed alone.
+The compiled code is that of the native consoles (``parcade/atari/pixels.py``). Its results equal
+those of torch's operations bit for bit. Processes without it, and other devices, use torch's.
 Shapes: N images of F frames, uint8 ``[N, F, height, width]``.
 """
 

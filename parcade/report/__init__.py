@@ -1,1 +1,1 @@
-"""Output of a run: timing scopes, metrics, the live view, plots."""
+"""Output of a run: reports and their destinations, metrics, the live view, plots, pages."""

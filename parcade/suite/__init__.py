@@ -1,1 +1,1 @@
-"""Results over sets of games: the sets, published scores and statistics of many runs."""
+"""Results over sets of games: the sets, their trainings, published scores, statistics, report."""

@@ -1,6 +1,6 @@
 """Running a topology on the serial engine or on a cluster: the driver, the reporter and checkpoints.
 
-The loop is that of ``parcade.train``, except that each iteration is a call of ``Driver.advance``.
+The loop is that of ``parcade.loop``, except that each iteration is a call of ``Driver.advance``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Compile the LLVM assembly of a ROM to machine code, and call it from the kernels.
 
 The last 8 bytes of the ROM image (`cartridge.expand_image`) hold the address of the function, or 0 if there
-is none, so kernels need no extra argument. They may change while consoles
-play (`rom_code.py`). On a GPU the function is linked to the kernels (`cuda/kernels.py`), and the bytes only
-show that it exists.
+is none, so kernels need no extra argument. The address may change while consoles play (`rom_code.py`). On a
+GPU the function is linked to the kernels (`cuda/kernels.py`), and the bytes only show that it exists.
 """
 
 import numpy as np
