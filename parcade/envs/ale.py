@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from parcade.envs.checks import Checked, check_memory, refuse_copy
-from parcade.envs.settings import EnvSettings
+from parcade.envs.settings import EnvSettings, described
 from parcade.errors import UsageError
 
 BYTES_PER_CONSOLE = 900_000  # measured with ale-py 0.12 and stacks of 28 KB
@@ -52,6 +52,7 @@ class AleVectorEnv(Checked, VectorEnv):
 
         check_settings(settings)
         check_consoles_fit(num_envs, settings)
+        self.description = described(game, settings)
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self._env = AtariVectorEnv(
             game,

@@ -1,8 +1,9 @@
-"""``call``, ``get_attr`` and ``set_attr``, as Gymnasium's vector environments have them."""
+"""What all vector environments share: ``call``, ``get_attr`` and ``set_attr`` of Gymnasium, and ``repr``."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,6 +17,20 @@ class SharedAttributes:
     """Mixin for vector environments that are one object: their environments share its attributes."""
 
     num_envs: int
+    close: Callable[..., Any]
+    description: tuple[str, ...] = ()
+    """The game, and then the settings, as ``repr`` shows them."""
+
+    def __repr__(self) -> str:
+        game, settings = self.description[:1], self.description[1:]
+        return f"{type(self).__name__}({', '.join((*game, f'num_envs={self.num_envs}', *settings))})"
+
+    def __enter__(self) -> Self:
+        """Close the environments at the end of a ``with`` block, as a ``gymnasium.Env`` does."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method, or read an attribute; return the result of each environment, a tuple of n.

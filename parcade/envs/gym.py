@@ -103,7 +103,7 @@ class GymVectorEnv(Checked, VectorEnv):
 
     def __init__(self, game: str, num_envs: int) -> None:
         check_memory(num_envs, BYTES_PER_ENVIRONMENT)
-        self._game = game
+        self.description = (game,)
         make_one = functools.partial(_make_one, game)  # which can be pickled, as environments may be
         try:
             self._env = SyncVectorEnv([make_one] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)

@@ -49,6 +49,7 @@ class MixedVectorEnv(Checked, VectorEnv):
                     f"{games[0]} has {first.single_observation_space} and {first.single_action_space}; "
                     "expected the same for all games of one environment"
                 )
+        self.description = (str(games), *getattr(first, "description", ())[1:])
         self._envs = envs
         self.largest_seed = min(getattr(env, "largest_seed", self.largest_seed) for env in envs)
         sizes = [env.num_envs for env in envs]

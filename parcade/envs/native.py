@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from parcade.envs.checks import Checked, check_memory, refuse_copy
-from parcade.envs.settings import EnvSettings
+from parcade.envs.settings import EnvSettings, described
 from parcade.errors import UsageError
 from parcade.files.state import behind, part_of
 
@@ -160,6 +160,7 @@ class NativeVectorEnv(Checked, VectorEnv):
         self._consoles = build_consoles(
             VectorConsoles, game, num_envs, settings, num_threads=num_threads, ale_compat=ale_compat
         )
+        self.description = described(game, settings, ale_compat=ale_compat)
         self.can_render = self._consoles.settings.draws  # with observations ``ram``, nothing is drawn
         self.num_envs = num_envs
         self.single_observation_space = Box(0, 255, settings.stack_shape, np.uint8)

@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 
 from parcade.envs.checks import Checked, as_array, checked_actions, refuse_copy
 from parcade.envs.native import build_consoles, infos_of
-from parcade.envs.settings import EnvSettings
+from parcade.envs.settings import EnvSettings, described
 from parcade.envs.views import StepResult
 from parcade.errors import UsageError
 
@@ -47,6 +47,7 @@ class AsyncNativeVectorEnv(Checked, VectorEnv):
             QueuedConsoles, game, num_envs, settings,
             num_threads=num_threads, ale_compat=ale_compat, batch_size=batch_size,
         )  # fmt: skip
+        self.description = described(game, settings, ale_compat=ale_compat, batch_size=batch_size)
         self.num_envs = num_envs
         self.batch_size = batch_size
         self.single_observation_space = Box(0, 255, settings.stack_shape, np.uint8)

@@ -19,7 +19,7 @@ from torch import Tensor
 from parcade.envs.checks import Checked, refuse_copy
 from parcade.envs.mixed import MixedVectorEnv, portions_of
 from parcade.envs.native import check_game_switches, console_settings
-from parcade.envs.settings import EnvSettings
+from parcade.envs.settings import EnvSettings, described
 from parcade.errors import UsageError, missing_extra
 from parcade.machine.devices import is_stand_in
 
@@ -103,6 +103,7 @@ class CudaNativeVectorEnv(Checked, VectorEnv):
             )
         except (ValueError, MemoryError) as error:
             raise UsageError(str(error)) from error
+        self.description = described(game, settings)
         self.num_envs = num_envs
         shape = settings.stack_shape
         self.single_observation_space = Box(0, 255, shape, np.uint8)

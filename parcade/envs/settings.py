@@ -198,6 +198,20 @@ def env_preset(name: str, **overrides: Any) -> EnvSettings:
     return changed(ENV_PRESETS[name], **overrides)
 
 
+def described(game: str, settings: EnvSettings, **others: Any) -> tuple[str, ...]:
+    """Return the arguments of ``make_vec`` for a game, the nearest preset, and what differs from it.
+
+    ``others`` are further arguments, shown where they are set.
+    """
+    differing = {
+        name: {key: value for key, value in vars(settings).items() if value != getattr(preset, key)}
+        for name, preset in ENV_PRESETS.items()
+    }
+    nearest = min(differing, key=lambda name: len(differing[name]))
+    given = {"preset": nearest, **differing[nearest], **{key: each for key, each in others.items() if each}}
+    return (game, *(f"{name}={value!r}" for name, value in given.items()))
+
+
 def changed(settings: EnvSettings, **overrides: Any) -> EnvSettings:
     """Return settings with some fields replaced. Errors: UsageError for an unknown field."""
     known = [field.name for field in dataclasses.fields(EnvSettings)]

@@ -49,6 +49,14 @@ class EnvView(SharedAttributes, VectorEnv):
         self.single_action_space = env.single_action_space
         self.metadata = env.metadata
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._env!r})"
+
+    @property
+    def description(self) -> tuple[str, ...]:  # type: ignore[override]
+        """See ``SharedAttributes``."""
+        return getattr(self._env, "description", ())
+
     @property
     def observation_space(self) -> Space:
         return batch_space(self.single_observation_space, self.batch_size or self.num_envs)

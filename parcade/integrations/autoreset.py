@@ -34,6 +34,9 @@ class DelayedReset(EnvView):
         shape = (self.num_envs, *(space.shape or ()))
         self._last = np.zeros(shape, space.dtype)  # observations, where it is over
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._env!r}, autoreset_mode={self._mode.value!r})"
+
     def reset(
         self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:

@@ -166,6 +166,13 @@ class AtariEnv(gymnasium.Env):
         # The start of the next episode, if the last one is over.
         self._next: tuple[np.ndarray, dict[str, Any]] | None = None
         self._window: Any = None
+        self._description = (game, *getattr(self._envs, "description", ())[1:])
+
+    def __str__(self) -> str:
+        game, *settings = self._description
+        return f"<{type(self).__name__}<{', '.join([self.spec.id if self.spec else game, *settings])}>>"
+
+    __repr__ = __str__
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

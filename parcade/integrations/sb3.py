@@ -113,6 +113,9 @@ class ParcadeVecEnv(VecEnv):
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         self.metadata = env.metadata
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.env!r})"
+
     def set_options(self, options: Sequence[dict[str, Any]] | dict[str, Any] | None = None) -> None:
         """Keep the options of the next ``reset``, which all environments share. Errors: UsageError."""
         if isinstance(options, Sequence):

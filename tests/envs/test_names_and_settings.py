@@ -5,9 +5,12 @@ import json
 import re
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
+import parcade
+import parcade.integrations.gym
 from parcade import make_vec
 from parcade.atari.games import title
 from parcade.atari.state import STICKY_THRESHOLD
@@ -301,3 +304,42 @@ def test_overrides_start_from_the_preset():
 def test_pong_has_the_milestones_of_its_ladder_and_other_games_a_series():
     assert score_milestones("pong") == (-15, -10, 0, 10, 18, 20)
     assert score_milestones("breakout")[:4] == (1, 2, 5, 10)
+
+
+@pytest.mark.parametrize(
+    ("game", "settings", "shown"),
+    [
+        ("pong", {}, "NativeVectorEnv(pong, num_envs=4, preset='dqn_2015')"),
+        (
+            "ALE/Pong-v5",
+            {"preset": "machado_2018", "frame_skip": 2, "ale_compat": True},
+            "NativeVectorEnv(pong, num_envs=4, preset='machado_2018', frame_skip=2, ale_compat=True)",
+        ),
+        (
+            "pong",
+            {"batch_size": 2},
+            "AsyncNativeVectorEnv(pong, num_envs=4, preset='dqn_2015', batch_size=2)",
+        ),
+        ("pong", {"backend": "ale"}, "AleVectorEnv(pong, num_envs=4, preset='dqn_2015')"),
+        ("pong", {"output": "torch"}, "TorchView(NativeVectorEnv(pong, num_envs=4, preset='dqn_2015'))"),
+        (["pong", "tennis"], {}, "MixedVectorEnv(['pong', 'tennis'], num_envs=4, preset='dqn_2015', full_"),
+        ("CartPole-v1", {}, "GymVectorEnv(CartPole-v1, num_envs=4)"),
+        ("tiny_catch", {}, "TinyCatch(num_envs=4)"),
+    ],
+)
+def test_an_environment_says_its_game_and_settings_and_closes_with_its_block(game, settings, shown):
+    with make_vec(game, 4, **settings) as env:
+        assert repr(env).startswith(shown)
+        assert not env.closed
+    assert env.closed
+
+
+def test_a_single_environment_says_its_game_and_settings():
+    with parcade.make("pong", frame_stack=1) as env:
+        assert repr(env) == str(env) == "<AtariEnv<pong, preset='dqn_2015', frame_stack=1>>"
+    with gymnasium.make("parcade/Pong-v0", sticky_actions=0.25) as env:
+        shown = "<OrderEnforcing<AtariEnv<parcade/Pong-v0, preset='dqn_2015', sticky_actions=0.25>>>"
+        assert repr(env) == shown
+    env = gymnasium.make_vec("parcade/Pong-v0", num_envs=2, autoreset_mode="NextStep")
+    inner = "NativeVectorEnv(pong, num_envs=2, preset='dqn_2015')"
+    assert repr(env) == f"DelayedReset({inner}, autoreset_mode='NextStep')"
