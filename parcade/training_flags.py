@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import typing
 from dataclasses import dataclass, fields, make_dataclass, replace
@@ -11,6 +12,7 @@ from parcade.algorithms.base import AlgorithmConfig
 from parcade.algorithms.table import ALGORITHMS, algorithm_row
 from parcade.config import RunConfig, TopologyConfig, TrainConfig, load_config
 from parcade.envs.games import settings_of_id
+from parcade.envs.settings import NAMES_ELSEWHERE as NAMES_OF_SETTINGS
 from parcade.envs.settings import RENAMED, EnvSettings, env_preset
 from parcade.errors import UsageError
 from parcade.files.run_directory import START_STATES
@@ -18,6 +20,48 @@ from parcade.flags import parse, positional
 from parcade.model.networks import NetworkConfig
 from parcade.presets import preset_flags
 from parcade.zoo import agent_directory
+
+NAMES_ELSEWHERE = {
+    **{name: here for name, here in NAMES_OF_SETTINGS.items() if hasattr(EnvSettings, here)},
+    "screen_size": "image_height; --image-width is the other side",
+    "max_episode_steps": "frame_limit; a step of an Atari game is 4 frames (--frame-skip)",
+    **dict.fromkeys(("episodic_life", "terminal_on_life_loss", "life_loss_info"), "life_loss"),
+    **dict.fromkeys(("reward_clipping", "reward_clip", "clip_reward"), "clip_rewards"),
+    **dict.fromkeys(("n_envs", "num_environments", "nenvs"), "num_envs"),
+    **dict.fromkeys(
+        ("total_timesteps", "n_timesteps", "num_timesteps", "timesteps", "total_steps", "max_steps"),
+        "total_frames; a step of an Atari game is 4 frames (--frame-skip)",
+    ),
+    "max_frames": "total_frames",
+    "lr": "learning_rate",
+    "anneal_lr": "final_learning_rate",
+    **dict.fromkeys(("n_steps", "num_steps", "rollout", "rollout_length"), "unroll_length"),
+    **dict.fromkeys(("n_epochs", "num_epochs", "update_epochs", "num_sgd_iter"), "epochs"),
+    **dict.fromkeys(
+        ("batch_size", "minibatch_size", "sgd_minibatch_size", "n_minibatches"),
+        "num_minibatches; their number, not their size",
+    ),
+    **dict.fromkeys(("clip_range", "clip_coef", "clip_param", "clip_eps", "ppo_clip"), "clip"),
+    **dict.fromkeys(("ent_coef", "entropy_coef", "entropy_coeff", "entropy_cost"), "entropy_weight"),
+    **dict.fromkeys(("vf_coef", "value_coef", "vf_loss_coeff", "value_loss_coef"), "value_weight"),
+    **dict.fromkeys(("lambda", "lam", "lambda_"), "gae_lambda"),
+    **dict.fromkeys(("grad_clip", "clip_grad_norm", "max_gradient_norm"), "max_grad_norm"),
+    **dict.fromkeys(("buffer_size", "replay_size", "memory_size"), "replay_capacity"),
+    **dict.fromkeys(
+        ("target_update_interval", "target_network_frequency", "target_network_update_freq"),
+        "target_period; in updates",
+    ),
+    **dict.fromkeys(("exploration_fraction", "epsilon_decay"), "epsilon_until"),
+    **dict.fromkeys(("exploration_initial_eps", "start_e", "eps_start"), "epsilon_start"),
+    **dict.fromkeys(("exploration_final_eps", "end_e", "eps_end"), "epsilon_end"),
+    **dict.fromkeys(("hidden_size", "hidden_dim", "hidden_units"), "hidden"),
+    **dict.fromkeys(("algo", "agent"), "algorithm"),
+    **dict.fromkeys(("log_dir", "logdir", "output_dir", "save_dir", "exp_name"), "run_dir"),
+    **dict.fromkeys(("num_workers", "n_workers"), "num_actors"),
+    **dict.fromkeys(("nproc", "nproc_per_node", "world_size"), "ranks"),
+    **dict.fromkeys(("cuda", "gpu"), "device; its value is cuda"),
+}
+"""Flags and settings of Stable-Baselines3, CleanRL, RLlib, Sample Factory and EnvPool, by parcade's names."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +95,35 @@ def _with_hyphens(word: str) -> str:
     return name.replace("_", "-") + equals + value if word.startswith("--") else word
 
 
-def _where_to_find(flag: str) -> str:
-    """Return advice for an unknown flag: its new name, or the algorithms that have it; empty if unknown."""
+def _where_to_find(flag: str, algorithm: str) -> str:
+    """Return advice for an unknown flag of a training with this algorithm; empty if the name is unknown.
+
+    It is a new name, parcade's name for a setting of another library, or the algorithms that have the flag.
+    """
     name = flag.split("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
     if name in RENAMED:
         return f"it is --{RENAMED[name]} now"
+    here, _, note = NAMES_ELSEWHERE.get(name, "").partition("; ")
+    of_here, have = _algorithms_with(here), _algorithms_with(name)
+    if here and algorithm in of_here:
+        return f"here it is --{here.replace('_', '-')}" + (f"; {note}" if note else "")
+    if have:
+        return f"it is a flag of --algorithm {', '.join(have)}"
+    if here and of_here:
+        return f"here it is --{here.replace('_', '-')}, a flag of --algorithm {', '.join(of_here)}"
+    return ""
+
+
+def _algorithms_with(name: str) -> list[str]:
+    """Return the algorithms whose trainings have a flag."""
+    of_all = {field.name for kind in (RunConfig, EnvSettings, NetworkConfig) for field in fields(kind)}
     topology = {field.name for field in fields(TopologyConfig)}
-    have = [
+    return [
         algorithm
         for algorithm, row in ALGORITHMS.items()
-        if name in {field.name for field in fields(row.config)} or (row.topology and name in topology)
+        if name in of_all | {field.name for field in fields(row.config)}
+        or (row.topology and name in topology)
     ]
-    return f"it is a flag of --algorithm {', '.join(have)}" if have else ""
 
 
 def parse_training(arguments: list[str]) -> TrainConfig:
@@ -114,7 +175,8 @@ def parse_training(arguments: list[str]) -> TrainConfig:
         groups.append(("topology", TopologyConfig))
         defaults.append(TopologyConfig())
     Flags = make_dataclass("Flags", groups, frozen=True)
-    flags = parse(Flags, arguments, prog="parcade train", default=Flags(*defaults), whose=_where_to_find)
+    whose = functools.partial(_where_to_find, algorithm=_value_of("algorithm", arguments, algorithm))
+    flags = parse(Flags, arguments, prog="parcade train", default=Flags(*defaults), whose=whose)
     topology = flags.topology if row.topology else TopologyConfig()
     return TrainConfig(flags.game, flags.run, flags.env, flags.hyper, topology)
 

@@ -11,6 +11,7 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 import parcade
+from parcade import training_flags
 from parcade.algorithms.a2c import A2C, A2CConfig
 from parcade.algorithms.base import Algorithm, AlgorithmConfig
 from parcade.algorithms.dqn import DQN, DQNConfig
@@ -24,7 +25,7 @@ from parcade.integrations.gym import make_registered_vec
 from parcade.learning import _flags
 from parcade.model.networks import register_network
 from parcade.report.writers import MetricsFile
-from parcade.training_flags import parse_training
+from parcade.training_flags import _algorithms_with, parse_training
 
 pytestmark = pytest.mark.quick
 
@@ -172,6 +173,12 @@ def test_names_of_other_libraries_lead_to_settings_that_exist():
     ours = {field.name for field in dataclasses.fields(parcade.EnvSettings)} | {"ale_compat"}
     words = {word for name in NAMES_ELSEWHERE.values() for word in re.findall(r"\w+_\w+|observations", name)}
     assert words <= ours and not ours & set(NAMES_ELSEWHERE)
+
+
+def test_flags_of_other_libraries_lead_to_flags_that_exist():
+    for name, here in training_flags.NAMES_ELSEWHERE.items():
+        of_here, own = (set(_algorithms_with(each)) for each in (here.split(";")[0], name))
+        assert of_here and not own & of_here, name
 
 
 def test_a_flag_is_no_game():

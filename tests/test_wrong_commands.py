@@ -60,6 +60,24 @@ BAD = {
         "train pong --observations ram --network nature_cnn",
         "use --network auto",
     ),
+    "a setting by ale-py's name": (
+        "train pong --stack_num 4",
+        "unknown flag --stack-num; here it is --frame-stack",
+    ),
+    "a flag of another library": ("train pong --lr 1e-3", "unknown flag --lr; here it is --learning-rate"),
+    "another library's count of steps": (
+        "train pong --total-timesteps 1e6",
+        "here it is --total-frames; a step of an Atari game is 4 frames (--frame-skip)",
+    ),
+    "a batch size of PPO": ("train pong --batch_size 64", "here it is --num-minibatches; their number, not"),
+    "a flag of another library and algorithm": (
+        "train pong --buffer-size 1000",
+        "here it is --replay-capacity, a flag of --algorithm dqn, gorila, apex",
+    ),
+    "a sweep's flag of another library": (
+        "sweep pong --space epochs=1,2 --n-envs 8",
+        "unknown flag --n-envs; here it is --num-envs",
+    ),
     "a setting by its old name": ("train pong --view rgb", "unknown flag --view; it is --observations now"),
     "a picture too small": ("train pong --network nature_cnn --image-height 20", "too small"),
     "consoles on a GPU without the network": (

@@ -24,10 +24,16 @@ RENAMED = {"view": "observations"}
 NAMES_ELSEWHERE = {
     "obs_type": "observations",
     "grayscale": "observations",
+    "grayscale_obs": "observations",
+    "gray_scale": "observations",
     "repeat_action_probability": "sticky_actions",
+    "action_repeat_probability": "sticky_actions",
     "frameskip": "frame_skip",
+    "action_repeat": "frame_skip",
     "maxpool": "max_pool",
     "stack_num": "frame_stack",
+    "num_stack": "frame_stack",
+    "stack_size": "frame_stack",
     "img_height": "image_height",
     "img_width": "image_width",
     "screen_size": "image_height and image_width",
@@ -38,8 +44,11 @@ NAMES_ELSEWHERE = {
     "episodic_life": "ale_compat",
     "terminal_on_life_loss": "ale_compat",
     "reward_clipping": "ale_compat",
+    "reward_clip": "ale_compat",
+    "clip_reward": "ale_compat",
 }
-"""Names that ale-py, Gymnasium and EnvPool have for settings, or for arguments of ``make_vec``."""
+"""Names that ale-py, Gymnasium, EnvPool and Stable-Baselines3 have for settings, or for arguments of
+``make_vec``."""
 OF_ANY_GAME = ("life_loss", "clip_rewards", "start_states", "warm_up_steps")
 """Settings that have their own checks, or that the learner applies to any game; only consoles have others."""
 
