@@ -8,6 +8,8 @@ import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# ROMs become machine code in a fifth of the time, except in tests marked `exact` and those with `usual_code`.
+os.environ.setdefault("PARCADE_QUICK_CODE", "1")
 
 import pytest
 import torch
@@ -34,6 +36,18 @@ def pytest_runtest_makereport(item, call):
 @pytest.fixture(autouse=True)
 def one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def usual_code(monkeypatch):
+    """Generate the code of ROMs as outside of tests."""
+    monkeypatch.delenv("PARCADE_QUICK_CODE")
+
+
+@pytest.fixture(autouse=True)
+def usual_code_where_games_are_compared(request):
+    if any(map(request.node.get_closest_marker, ("exact", "exact_gpu"))):
+        request.getfixturevalue("usual_code")
 
 
 @pytest.fixture

@@ -20,6 +20,11 @@ def test_every_frame_equals_ale_py(game, seed):
 
 
 @pytest.mark.parametrize("game", ["pong", "breakout"])
+def test_every_frame_of_code_that_users_run_equals_ale_py(game, seed, usual_code):
+    assert play_both(game, 250, seed) is None
+
+
+@pytest.mark.parametrize("game", ["pong", "breakout"])
 def test_sticky_actions_draw_as_ale_py_draws(game, seed):
     assert play_both(game, 250, seed, sticky=0.25, hold_frames=1) is None
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from test_interpreter import machine
@@ -11,7 +12,7 @@ from parcade.atari import state as st
 from parcade.atari.compiling.prepare import prepare
 from parcade.atari.cuda.lane_simulation import LanesOnCpu, Row, compile_form, play_group
 from parcade.atari.mos6507 import interpreter, opcodes
-from parcade.atari.translate import recompiler, rom_code, rom_image
+from parcade.atari.translate import machine_code, recompiler, rom_code, rom_image
 
 PROGRAM_BYTES = 300
 
@@ -39,7 +40,7 @@ def random_image(random: np.random.Generator) -> bytearray:
     return bytearray(image.tobytes())
 
 
-def test_machine_code_equals_the_interpreter_on_random_programs(random):
+def test_machine_code_equals_the_interpreter_on_random_programs(random, usual_code):
     ran = programs = 0
     # Most programs soon go astray; the second condition ensures that enough machine code runs.
     while programs < 12 or ran < 300:
@@ -417,3 +418,27 @@ def test_code_behind_rts_and_pointers_is_found_by_running_it():
     assert len(seen) > 300
     assert entered <= set(seen)
     assert len(set(seen) - set(static)) > 100
+
+
+def test_the_option_of_llvm_is_as_before_though_a_compilation_fails(monkeypatch):
+    set_for_the_process = []
+    monkeypatch.setattr(llvm, "set_option", lambda name, option: set_for_the_process.append(option))
+    emitted = []
+
+    class Machine:
+        def emit_object(self, module):
+            emitted.append(list(set_for_the_process))
+            raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(machine_code, "_target_machine", Machine)
+    monkeypatch.setattr(machine_code, "_optimised", lambda *words: None)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        machine_code.compile_assembly("")
+    assert emitted == [[machine_code.SPLITTING]]
+    assert set_for_the_process == [machine_code.SPLITTING, machine_code.DEFAULT_SPLITTING]
+
+
+def test_quick_code_is_kept_apart_from_usual_code(usual_code, monkeypatch):
+    usual = machine_code.target_name()
+    monkeypatch.setenv(machine_code.QUICK_CODE, "1")
+    assert machine_code.target_name() != usual
