@@ -27,6 +27,12 @@ from parcade.model.precision import resolve
 from parcade.training_flags import parse_training
 
 
+@pytest.fixture
+def without_pools(monkeypatch):
+    """Leave out the process that counts thread pools, which takes seconds to import torch."""
+    monkeypatch.setattr(facts, "planned_processes", lambda plan: ())
+
+
 @pytest.mark.quick
 def test_lists_of_cores_are_read_and_written_as_the_kernel_does():
     from parcade.commands.doctor import _cores
@@ -178,7 +184,7 @@ def test_doctor_prints_facts_and_ends_with_1_on_a_problem(capsys, monkeypatch):
     assert printed["facts"]["games"] > 50
 
 
-def test_the_flags_of_a_training_are_the_planned_run(capsys, monkeypatch):
+def test_the_flags_of_a_training_are_the_planned_run(capsys, monkeypatch, without_pools):
     seen = []
     monkeypatch.setattr("parcade.doctor.machine_rules.examine", lambda facts, plan: seen.append(plan) or [])
     words = ["--preset", "pong_fast", "--engine", "mpi", "--ranks", "2", "--backend", "ale"]
@@ -188,7 +194,7 @@ def test_the_flags_of_a_training_are_the_planned_run(capsys, monkeypatch):
         assert json.loads(capsys.readouterr().out)["findings"] == []
 
 
-def test_of_several_hosts_the_fullest_one_is_examined(tmp_path, capsys, monkeypatch):
+def test_of_several_hosts_the_fullest_one_is_examined(tmp_path, capsys, monkeypatch, without_pools):
     seen, hosts = [], tmp_path / "hosts"
     hosts.write_text("127.0.0.1 slots=2\n127.0.0.2 slots=3\n")
     monkeypatch.setattr("parcade.doctor.machine_rules.examine", lambda facts, plan: seen.append(plan) or [])
@@ -196,7 +202,7 @@ def test_of_several_hosts_the_fullest_one_is_examined(tmp_path, capsys, monkeypa
     assert seen[0].ranks == 3
 
 
-def test_a_current_run_is_examined_with_its_own_plan(tmp_path, capsys, monkeypatch):
+def test_a_current_run_is_examined_with_its_own_plan(tmp_path, capsys, monkeypatch, without_pools):
     seen, run = [], tmp_path / "run"
     run.mkdir()
     config = parse_training(["tiny_catch", "--threads-per-rank", "2", "--precision", "bfloat16"])
@@ -240,7 +246,7 @@ def test_a_current_fit_is_examined_without_a_config_and_needs_no_mpi(tmp_path, m
     assert "mpi-missing" in rules and "mpiexec-missing" in rules
 
 
-def test_the_load_of_a_run_is_not_that_of_other_programs(tmp_path, capsys, monkeypatch):
+def test_the_load_of_a_run_is_not_that_of_other_programs(tmp_path, capsys, monkeypatch, without_pools):
     run = tmp_path / "run"
     run.mkdir()
     write_json(run / "config.json", to_json(parse_training(["tiny_catch"])))

@@ -1,5 +1,7 @@
 """A finished suite that all tests of this folder may read."""
 
+import fcntl
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +14,24 @@ from parcade.cli import main
 
 
 @pytest.fixture(scope="session")
-def suite(tmp_path_factory):
-    """The directory of a finished suite that was killed once on its way."""
-    folder = tmp_path_factory.mktemp("suite")
+def suite(tmp_path_factory, request):
+    """The directory of a finished suite that was killed once on its way.
+
+    The workers of pytest-xdist train it only once; each has a copy.
+    """
+    base = tmp_path_factory.getbasetemp()
+    if not hasattr(request.config, "workerinput"):
+        return finished_suite(base / "suite")
+    made = base.parent / "suite"
+    with open(base.parent / "suite.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            finished_suite(base / "suite").rename(made)
+    return shutil.copytree(made, base / "copy of the suite", symlinks=True)
+
+
+def finished_suite(folder):
+    folder.mkdir()
     command = [*arguments(folder, "--budget", "3k-frames"), "--", *SMALL, "--checkpoint-seconds", "0.1"]
     process = subprocess.Popen(
         [sys.executable, "-m", "parcade", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
