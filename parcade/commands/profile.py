@@ -24,6 +24,7 @@ from parcade.files.outputs import say_line
 
 if TYPE_CHECKING:
     from parcade.profile.data import Profile
+    from parcade.report.page import Page
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ def profile(arguments: list[str]) -> int:
         )
     if flags.read:
         refuse_running(flags, rest, ("read", "out", "barrier"))
-        found, folder = _read(Path(flags.read), flags)
-        return _report(found, report_folder(flags.out, "profiles") if flags.out else folder)
+        found, page, folder = _read(Path(flags.read), flags)
+        return _report(found, report_folder(flags.out, "profiles") if flags.out else folder, page=page)
     if not rest:
         raise UsageError(
             "no game; expected parcade profile GAME [flags of parcade train], or a program after --"
@@ -112,18 +113,25 @@ def _refuse_bad_training(arguments: list[str]) -> None:
     check_divisible(config, config.run.ranks)
 
 
-def _read(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
-    """Read a profile that a page can be made of; also return the directory. Errors: UsageError."""
+def _with_page(found: Profile) -> tuple[Profile, Page]:
+    """Return a profile with the digits that its file keeps, so that --read reports the same, and its page."""
+    from parcade.profile.data import from_json, to_json
     from parcade.profile.profile_page import profile_page
 
+    found = from_json(to_json(found))
+    return found, profile_page(found, pictures=True)
+
+
+def _read(path: Path, flags: ProfileFlags) -> tuple[Profile, Page, Path]:
+    """Read a profile that a page can be made of; return it, its page and directory. Errors: UsageError."""
     found, folder = _load(path, flags)
     try:
-        profile_page(found, pictures=True)
+        found, page = _with_page(found)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:  # e.g. of the config
         raise UsageError(
             f"{path} is damaged, or not written by this version ({error}); record the run again"
         ) from error
-    return found, folder
+    return found, page, folder
 
 
 def _load(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
@@ -158,22 +166,21 @@ def _load(path: Path, flags: ProfileFlags) -> tuple[Profile, Path]:
     return Profile(shown, {}, barrier, cores, machine(), commit(), None, ranks), path
 
 
-def _report(found: Profile, folder: Path, *, new: bool = False) -> int:
+def _report(found: Profile, folder: Path, *, page: Page | None = None, new: bool = False) -> int:
     """Write the report, with its data if it is new, and print it: last, since the reader may have left."""
     from parcade.files.run_directory import write_json
-    from parcade.profile.data import from_json, to_json
-    from parcade.profile.profile_page import SPLIT_PICTURE, TIMELINE_PICTURE, profile_page
+    from parcade.profile.data import to_json
+    from parcade.profile.profile_page import SPLIT_PICTURE, TIMELINE_PICTURE
     from parcade.profile.profile_plots import draw_split, draw_timeline
     from parcade.report.page import to_text, write_page
 
-    data = to_json(found)
-    found = from_json(data)  # with the digits that are kept, so that --read reports the same
-    page = profile_page(found, pictures=True)
+    if page is None:
+        found, page = _with_page(found)
     try:
         with report_in(folder, "it is printed above"):
             folder.mkdir(parents=True, exist_ok=True)
             if new:
-                write_json(folder / "profile.json", data)
+                write_json(folder / "profile.json", to_json(found))
             draw_split(found, folder / SPLIT_PICTURE)
             if any(rank.timeline for rank in found.ranks):
                 draw_timeline(found, folder / TIMELINE_PICTURE)

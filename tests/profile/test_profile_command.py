@@ -23,6 +23,7 @@ from parcade.cluster import launch, mpi
 from parcade.cluster.processes import read_records
 from parcade.commands import reports
 from parcade.commands.profile import _report
+from parcade.profile import profile_page
 from parcade.profile import recorded_command as module
 from parcade.profile.advice import advise
 from parcade.profile.data import from_json, write_rank
@@ -226,6 +227,16 @@ def test_two_reports_of_the_same_second_have_directories_of_their_own(tmp_path, 
 
 
 @pytest.mark.quick
+def test_a_profile_that_is_read_again_gets_its_page_once(tmp_path, monkeypatch, capsys):
+    assert _report(profile(rank_of(0, {"learn": 5.001254})), tmp_path, new=True) == 0
+    pages, make = [], profile_page.profile_page
+    monkeypatch.setattr(
+        profile_page, "profile_page", lambda *given, **how: pages.append(1) or make(*given, **how)
+    )
+    assert main(["profile", "--read", str(tmp_path)]) == 0
+    assert pages == [1]
+
+
 def test_a_reader_that_leaves_costs_no_report(tmp_path, monkeypatch):
     class Closed(io.StringIO):
         def write(self, text):
