@@ -376,6 +376,16 @@ def test_an_interrupted_episode_continues_only_on_its_side_and_against_its_agent
     assert done.book.episodes and not list(mine.path.glob("unfinished*"))
 
 
+def test_pages_are_told_how_much_of_an_interrupted_episode_has_been_played_again(tmp_path, monkeypatch):
+    settings = settings_of(tmp_path)
+    play(settings, (0, UP), (50, None))
+    monkeypatch.setattr("parcade.web.race.player.PROGRESS_SECONDS", -1.0)
+    _, messages = play(settings, (0, None))
+    told = [head["text"] for head, _ in messages if head["type"] == "restoring"]
+    assert len(told) == 50 and told[24] == "The interrupted episode is played again: 50% of 50 frames."
+    assert messages[50][0]["type"] == "start"
+
+
 def test_an_unfinished_episode_that_is_damaged_begins_again(tmp_path):
     settings = settings_of(tmp_path)
     play(settings, (0, UP), (50, None))

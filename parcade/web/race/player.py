@@ -35,6 +35,10 @@ MOST_LATE_SECONDS = 0.1
 """A console that is later than this slows down; below, it catches up."""
 
 
+PROGRESS_SECONDS = 0.5
+"""How often a page is told how much of an interrupted episode has been played again."""
+
+
 class Player:
     """Plays the episodes of a race. It waits for the person's first key, and at the end for ``next``.
 
@@ -82,12 +86,19 @@ class Player:
     def _restore(self, recording: Recording) -> None:
         """Play an interrupted episode again up to where it was, and wait there; or start it again."""
         is_b = self.settings.is_duel and self.settings.side == "B"
+        done, told = 0, time.monotonic()
         for runs in recording.episodes[:1]:
             for action_a, action_b, frames in runs:
                 mine, other = (action_b, action_a) if is_b else (action_a, action_b)
                 for _ in range(frames):
                     self.contest.play_frame(mine, other if self.settings.is_duel else None)
                     self.contest.think()
+                    done += 1
+                    if time.monotonic() - told > PROGRESS_SECONDS:
+                        told = time.monotonic()
+                        share = f"{done / recording.frames:.0%} of {recording.frames:,} frames"
+                        text = f"The interrupted episode is played again: {share}."
+                        self._say({"type": "restoring", "text": text})
         if self.contest.session.recording() != recording:
             self._begin()
             return

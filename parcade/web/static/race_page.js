@@ -82,6 +82,7 @@ export class RacePage {
   #take(message) {
     ({
       start: () => this.#start(message), step: () => this.#step(message), saved: () => this.#read(),
+      restoring: () => { this.status.textContent = message.text; },
       role: () => { this.role = message; this.#showState(); },
       problem: () => { if (message.fatal) this.problem = message.text; notice(message.text); },
     })[message.type]?.();
