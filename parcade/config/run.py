@@ -55,7 +55,8 @@ class RunConfig:
     """Start with the weights of this trained agent, a run's directory or zoo:NAME, and take its settings of
     environment, network and algorithm as defaults. Short form: --from. Empty draws weights from the seed."""
     total_frames: Count = 40_000_000
-    """Stop after this many emulated frames over all ranks. Schedules span this number of frames."""
+    """Stop after this many emulated frames over all ranks, at the end of the iteration that reaches them; the
+    first iteration fills a replay up to --learning-starts. Schedules span this number of frames."""
     target_score: float | None = None
     """Stop when the mean score of the last 100 episodes reaches this value."""
     time_limit: str = ""
