@@ -97,6 +97,7 @@ def doctor(arguments: list[str]) -> int:
     from parcade.doctor.facts import all_facts
     from parcade.doctor.machine_rules import examine
     from parcade.doctor.running import examine_running, has_parts_on_ray, look_at_run
+    from parcade.ending import exits_in_order
     from parcade.flags import parse, split_flags
     from parcade.report.findings import by_gravity
 
@@ -108,7 +109,8 @@ def doctor(arguments: list[str]) -> int:
     plan = _plan(flags, rest, len(running))
     are_all = not (flags.run and has_parts_on_ray(Path(flags.run)))
     try:
-        facts = all_facts(plan)
+        with exits_in_order():  # so that the probe process ends, too
+            facts = all_facts(plan)
     except RuntimeError as error:  # from the probe process
         print(f"parcade: {error}", file=sys.stderr)
         return 1

@@ -18,6 +18,8 @@ from parcade.sweep.search import make_search
 from parcade.sweep.trials import Stage, Trial, best_first, read_trials
 from parcade.topology.ray_engine import RayEngine
 
+STOPPING = "stopping: the trainings save a checkpoint; the same command continues the sweep"
+
 
 class Room(NamedTuple):
     """Where trials run: address of a Ray cluster, trials at once (0: by the cores) and GPUs per trial."""
@@ -55,7 +57,7 @@ def _run_stages(folder: Path, plan: SweepPlan, room: Room, say: Callable[[str], 
     try:
         cpus = _check_a_node_fits(needed)
         at_once = room.at_once or max(1, cpus // len(plan.seeds))
-        with StopRequest(None) as stop:
+        with StopRequest(None, STOPPING) as stop:
             run = functools.partial(_run_stage, folder, plan, is_stopping=stop.requested, say=say)
             run("trials", at_once=at_once, resources=needed)
             if not stop.requested():

@@ -36,12 +36,15 @@ from parcade.topology.reservations import KINDS, ROUNDING, Reservation, largest_
 # By default, Ray takes half a minute to detect a dead node; with these settings, about five seconds. By
 # default, its workers have a niceness of 15 and yield to all other processes; here they are the job. By
 # default, it kills the children of a worker that ends; those of a sweep save and stop (cluster/attached.py).
+# By default, a driver waits a minute for a head that is gone, as after a signal to all processes of a job.
+RECONNECT_SECONDS = 5
 CLUSTER_SETTINGS = {
     "health_check_period_ms": 1000,
     "health_check_failure_threshold": 4,
     "health_check_timeout_ms": 1000,
     "worker_niceness": 0,
     "kill_child_processes_on_worker_exit": False,
+    "gcs_rpc_server_reconnect_timeout_s": RECONNECT_SECONDS,
 }
 CONNECT_SECONDS = 10.0
 # Minimum wait for an answer after its deadline: it may have arrived while the driver waited for another one.

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -226,6 +227,22 @@ def test_a_current_run_is_examined_in_a_mode_that_other_games_lack(tmp_path, mon
 
 
 @pytest.mark.quick
+@pytest.mark.processes
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds child processes by /proc of Linux")
+def test_a_doctor_that_is_ended_ends_its_probe():
+    process = subprocess.Popen([sys.executable, "-m", "parcade", "doctor", "pong"])
+    children, deadline = Path(f"/proc/{process.pid}/task/{process.pid}/children"), time.monotonic() + 60
+    probes: list[Path] = []
+    while not probes and time.monotonic() < deadline:
+        time.sleep(0.01)
+        with contextlib.suppress(OSError):  # it has just ended
+            there = [Path("/proc", child) for child in children.read_text().split()]
+            probes = [each for each in there if b"doctor.pools" in (each / "cmdline").read_bytes()]
+    process.terminate()
+    assert process.wait(30) == 128 + signal.SIGTERM
+    assert probes and not any(probe.exists() for probe in probes)
+
+
 def test_the_possible_ranks_of_absurdly_many_are_found_at_once():
     config = parse_training(["tiny_catch", "--engine", "mpi", "--ranks", "1000000000000"])
     assert plan_of(config).possible_ranks == (1, 2, 4, 8, 16, 32)

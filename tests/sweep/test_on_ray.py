@@ -188,3 +188,15 @@ def test_optuna_proposes_from_the_trials_of_an_earlier_start():
         search.tell(known(number, [value(proposed[-1])], proposed[-1]))
     near = [0.0158 < rate < 0.0631 for rate in proposed]  # three tenths of the space
     assert sum(near) >= 6, proposed
+
+
+def test_a_sweep_whose_whole_process_group_is_ended_ends_in_seconds_and_its_trainings_save(tmp_path):
+    process = begin(tmp_path, "--trials", "2", "--budget", "60m")
+    wait_for_reports(tmp_path, process, "t0000-s0")
+    os.killpg(process.pid, signal.SIGTERM)
+    _, error = process.communicate(timeout=40)  # Ray by itself waits a minute for its head
+    assert "stopping: the trainings save a checkpoint; the same command continues the sweep" in error
+    deadline = time.monotonic() + 30
+    while trainings_of(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not trainings_of(tmp_path) and list(tmp_path.glob("runs/t0000-s0/checkpoints/*"))
