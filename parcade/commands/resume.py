@@ -39,7 +39,7 @@ UNCHANGED = _Unchanged("nan")
 
 @dataclass(frozen=True)
 class ResumeFlags:
-    """Resume a run from its newest checkpoint. Only the settings below can be changed."""
+    """Resume a run from its newest checkpoint. The settings below may change; others keep their values."""
 
     resume: str
     """The run's directory."""
