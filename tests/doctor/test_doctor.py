@@ -226,7 +226,6 @@ def test_a_current_run_is_examined_in_a_mode_that_other_games_lack(tmp_path, mon
     assert [plan.engine for plan in seen] == ["local"]
 
 
-@pytest.mark.quick
 @pytest.mark.processes
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds child processes by /proc of Linux")
 def test_a_doctor_that_is_ended_ends_its_probe():
@@ -243,11 +242,13 @@ def test_a_doctor_that_is_ended_ends_its_probe():
     assert probes and not any(probe.exists() for probe in probes)
 
 
+@pytest.mark.quick
 def test_the_possible_ranks_of_absurdly_many_are_found_at_once():
     config = parse_training(["tiny_catch", "--engine", "mpi", "--ranks", "1000000000000"])
     assert plan_of(config).possible_ranks == (1, 2, 4, 8, 16, 32)
 
 
+@pytest.mark.quick
 def test_a_current_fit_is_examined_without_a_config_and_needs_no_mpi(tmp_path, monkeypatch, capsys):
     seen = []
     without_mpi = dataclasses.replace(facts.quick_facts(), mpi_library=None, mpi_launcher=None)

@@ -226,7 +226,6 @@ def test_two_reports_of_the_same_second_have_directories_of_their_own(tmp_path, 
     assert not list(folders[1].iterdir())
 
 
-@pytest.mark.quick
 def test_a_profile_that_is_read_again_gets_its_page_once(tmp_path, monkeypatch, capsys):
     assert _report(profile(rank_of(0, {"learn": 5.001254})), tmp_path, new=True) == 0
     pages, make = [], profile_page.profile_page
@@ -237,6 +236,7 @@ def test_a_profile_that_is_read_again_gets_its_page_once(tmp_path, monkeypatch, 
     assert pages == [1]
 
 
+@pytest.mark.quick
 def test_a_reader_that_leaves_costs_no_report(tmp_path, monkeypatch):
     class Closed(io.StringIO):
         def write(self, text):

@@ -194,7 +194,7 @@ def test_a_sweep_whose_whole_process_group_is_ended_ends_in_seconds_and_its_trai
     process = begin(tmp_path, "--trials", "2", "--budget", "60m")
     wait_for_reports(tmp_path, process, "t0000-s0")
     os.killpg(process.pid, signal.SIGTERM)
-    _, error = process.communicate(timeout=40)  # Ray by itself waits a minute for its head
+    _, error = process.communicate(timeout=55)  # Ray by itself waits a minute for its head
     assert "stopping: the trainings save a checkpoint; the same command continues the sweep" in error
     deadline = time.monotonic() + 30
     while trainings_of(tmp_path) and time.monotonic() < deadline:
