@@ -5,6 +5,8 @@ Here the device's threads run on the CPU, one by one.
 
 import copy
 import dataclasses
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -84,6 +86,23 @@ def test_a_state_from_before_the_first_reset_is_refused():
         copy.deepcopy(env)
 
 
+@pytest.mark.gpu_code
+@pytest.mark.parametrize("game", ["pong", ["pong", "breakout"]])
+def test_consoles_are_freed_on_close_and_give_nothing_afterwards(gpu, game):
+    env = make_vec(game, 2, "native", settings=SETTINGS, device="cuda")
+    env.reset(seed=0)
+    state = env.get_state()
+    below = getattr(env, "_envs", [env])
+    consoles = [weakref.ref(each._consoles) for each in below]
+    env.close()
+    gc.collect()
+    assert [each() for each in consoles] == [None] * len(below)
+    for name, call in {"get_state": env.get_state, "set_state": lambda: env.set_state(state)}.items():
+        with pytest.raises(UsageError, match=f"{name} after close; make a new environment"):
+            call()
+
+
+@pytest.mark.gpu_code
 def test_what_would_never_end_on_a_gpu_is_refused_in_one_line():
     """Without a reset the generators are zero, and drawing the number of no-ops never ends."""
     env = CudaNativeVectorEnv("breakout", 2, SETTINGS, threads=HostThreads())
