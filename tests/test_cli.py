@@ -297,6 +297,7 @@ def test_the_last_line_of_a_run_says_what_its_score_is_of(mean, episodes, said, 
 def test_a_finished_run_says_so_and_how_to_extend_it(tmp_path, capsys):
     run = tmp_path / "run"
     flags = ["--num-envs", "4", "--unroll-length", "4", "--run-dir", str(run), "--threads-per-rank", "1"]
+    flags += ["--epochs", "1", "--num-minibatches", "1"]
     assert main(["train", "tiny_catch", *flags, "--target-score", "-1", "--total-frames", "1e5"]) == 0
     before = sorted(path.name for path in (run / "checkpoints").iterdir())
     capsys.readouterr()
@@ -322,6 +323,7 @@ def test_a_finished_run_says_so_and_how_to_extend_it(tmp_path, capsys):
 def test_a_resume_may_remove_the_target_score(tmp_path):
     run = tmp_path / "run"
     flags = ["--num-envs", "4", "--unroll-length", "4", "--run-dir", str(run), "--threads-per-rank", "1"]
+    flags += ["--epochs", "1", "--num-minibatches", "1"]
     assert main(["train", "tiny_catch", *flags, "--target-score", "-1", "--total-frames", "1e5"]) == 0
     assert main(["train", "--resume", str(run), "--target-score", "None", "--total-frames", "3000"]) == 0
     assert json.loads((run / "config.json").read_text())["run"]["target_score"] is None

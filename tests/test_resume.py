@@ -28,7 +28,7 @@ ATOMS = NetworkConfig(network="mlp", hidden=16, dueling=True, value_head="c51", 
 QUANTILES = NetworkConfig(network="mlp", hidden=16, value_head="quantile", num_quantiles=8)
 SPECTRAL = NetworkConfig(network="one_spectral_layer")
 # The replay's rings are full, and written a second time, when the run is cut in half.
-RINGS = {"learning_starts": 250, "replay_capacity": 750}
+RINGS = {"learning_starts": 125, "replay_capacity": 375}
 REPLAYED = {**RINGS, "unroll_length": 8, "priority_exponent": 0.5}
 CASES = {
     "ppo": ("ppo", "tiny_catch", {"unroll_length": 8, "network": SMALL}, {}),
@@ -96,7 +96,11 @@ CONSOLES = {
     "vtrace": {"num_envs": 6, "num_groups": 3, "unroll_length": 6},
 }
 # Chosen so that every schedule is still running when the run is cut in half.
-FRAMES = 2_048
+FRAMES = 1_024
+FEW_UPDATES = [
+    "--num-envs", "4", "--unroll-length", "4", "--threads-per-rank", "1",
+    "--epochs", "1", "--num-minibatches", "1",
+]  # fmt: skip
 
 
 class OneSpectralLayer(torch.nn.Module):
@@ -332,7 +336,7 @@ def test_weights_that_are_no_numbers_end_the_run_and_keep_its_checkpoints(tmp_pa
 
     def spoiled(*arguments):
         losses.append(1)
-        return squared_error_loss(*arguments) * (float("nan") if len(losses) > 100 else 1.0)
+        return squared_error_loss(*arguments) * (float("nan") if len(losses) > 20 else 1.0)
 
     home = {"local": "ppo", "serial": "vtrace"}[engine]
     monkeypatch.setattr(f"parcade.algorithms.{home}.squared_error_loss", spoiled)
@@ -368,8 +372,9 @@ def test_a_config_of_before_env_device_keeps_its_consoles_where_they_were(
 
 def test_a_run_of_before_mlps_were_normalised_resumes_without_normalising(tmp_path):
     """In files of schema 1, layer_norm has no effect on an MLP."""
-    run, flags = tmp_path / "run", ["--num-envs", "4", "--unroll-length", "4", "--threads-per-rank", "1"]
-    command = ["train", "tiny_catch", "--algorithm", "pqn", "--no-layer-norm", *flags, "--run-dir", str(run)]
+    run = tmp_path / "run"
+    command = ["train", "tiny_catch", "--algorithm", "pqn", "--no-layer-norm", *FEW_UPDATES]
+    command += ["--run-dir", str(run)]
     assert main([*command, "--total-frames", "200"]) == 0
     config = json.loads((run / "config.json").read_text())
     config["schema_version"], config["hyper"]["network"]["layer_norm"] = 1, True
@@ -385,7 +390,7 @@ def test_a_config_keeps_where_auto_put_the_consoles():
 
 def test_a_run_killed_before_its_result_was_written_only_writes_it(tmp_path, capsys):
     run = tmp_path / "run"
-    flags = ["--num-envs", "4", "--unroll-length", "4", "--threads-per-rank", "1", "--total-frames", "400"]
+    flags = [*FEW_UPDATES, "--total-frames", "400"]
     assert main(["train", "tiny_catch", *flags, "--run-dir", str(run)]) == 0
     result = json.loads((run / "result.json").read_text())
     (run / "result.json").unlink()
@@ -408,7 +413,7 @@ def test_a_run_killed_before_its_result_was_written_only_writes_it(tmp_path, cap
 )
 def test_a_resume_names_a_damaged_result(tmp_path, capsys, damage, says):
     run = tmp_path / "run"
-    flags = ["--num-envs", "4", "--unroll-length", "4", "--threads-per-rank", "1", "--total-frames", "400"]
+    flags = [*FEW_UPDATES, "--total-frames", "400"]
     assert main(["train", "tiny_catch", *flags, "--target-score", "5", "--run-dir", str(run)]) == 0
     result = json.loads((run / "result.json").read_text())
     (run / "result.json").write_text(json.dumps({**result, **damage}))
@@ -424,7 +429,7 @@ def test_a_resume_names_a_damaged_result(tmp_path, capsys, damage, says):
 
 def test_the_limit_of_a_resumed_job_of_ranks_includes_its_earlier_starts(tmp_path, monkeypatch):
     run, jobs = tmp_path / "run", []
-    flags = ["--num-envs", "4", "--unroll-length", "4", "--threads-per-rank", "1", "--total-frames", "400"]
+    flags = [*FEW_UPDATES, "--total-frames", "400"]
     assert main(["train", "tiny_catch", *flags, "--run-dir", str(run)]) == 0
     config = json.loads((run / "config.json").read_text())
     config["run"]["engine"] = "mpi"
