@@ -41,7 +41,7 @@ def parse(
     """
     import tyro
 
-    flags = _with_positionals(flags)
+    flags = _with_help_marks(flags)
     arguments = _plain_numbers(arguments, _whole_number_flags(flags))
     if any(word in ("-h", "--help") for word in arguments):
         _fill_paragraphs(flags)
@@ -63,12 +63,23 @@ def parse(
         os.environ.pop("COLUMNS") if columns is None else os.environ.update(COLUMNS=columns)
 
 
-def _with_positionals(flags: type[T]) -> type[T]:
-    """Turn fields annotated ``"positional"`` into tyro positionals; so dataclasses need not import tyro."""
+def _with_help_marks(flags: type[T]) -> type[T]:
+    """Turn annotations of fields into tyro's, so that dataclasses need not import tyro.
+
+    ``"positional"`` makes a positional; another text replaces the default in the help.
+    """
+    import tyro
+
     for name, hint in typing.get_type_hints(flags, include_extras=True).items():
-        if "positional" in getattr(hint, "__metadata__", ()):
+        mark = next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, str)), "")
+        if mark == "positional":
             may_be_left_out = hasattr(flags, name)  # it has a default
-            flags.__annotations__[name] = positional(name, hint.__origin__, may_be_left_out)
+            # tyro calls the empty tuple the default of several words.
+            required = {} if may_be_left_out else {"help_behavior_hint": "(required)"}
+            flags.__annotations__[name] = positional(name, hint.__origin__, may_be_left_out, **required)
+        elif mark:
+            shown = tyro.conf.arg(help_behavior_hint=f"(default: {mark})")
+            flags.__annotations__[name] = typing.Annotated[hint.__origin__, shown]
     return flags
 
 

@@ -250,6 +250,18 @@ def test_brackets_show_what_may_be_left_out(command, usage, capsys):
     assert usage in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "count", "hint"),
+    [(["duel"], 1, "(required)"), (["train", "--resume", "RUN"], 13, "(default: unchanged)")],
+)
+def test_the_help_says_what_is_required_and_what_stays(words, count, hint, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    shown = capsys.readouterr().out
+    assert shown.count(hint) == count and "(default: None)" not in shown and "(default: )" not in shown
+
+
 def test_help_of_a_command_has_two_spellings(capsys):
     texts = []
     for words in (["games", "--help"], ["help", "games"]):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from parcade.cluster.signals import STOP_FILE
 from parcade.errors import UsageError
@@ -24,17 +24,8 @@ LOCK_SECONDS = 120.0
 """How long a file server may keep the lock of a host that has crashed. NFS does for 90 s by default."""
 
 
-class _Unchanged(float):
-    """A number told from others by identity; the help shows it as a word."""
-
-    def __str__(self) -> str:
-        return "unchanged"
-
-    __repr__ = __str__
-
-
-UNCHANGED = _Unchanged("nan")
-"""Default of a setting that may be changed to None."""
+UNCHANGED = float("nan")
+"""Default of a setting that may be changed to None, told from other numbers by identity."""
 
 
 @dataclass(frozen=True)
@@ -43,31 +34,31 @@ class ResumeFlags:
 
     resume: str
     """The run's directory."""
-    hang_timeout: str | None = None
+    hang_timeout: Annotated[str | None, "unchanged"] = None
     """New hang timeout: end the job when no rank makes progress for this long."""
-    hosts: str | None = None
+    hosts: Annotated[str | None, "unchanged"] = None
     """New host file."""
-    network_interface: str | None = None
+    network_interface: Annotated[str | None, "unchanged"] = None
     """New interface or network."""
-    total_frames: int | None = None
+    total_frames: Annotated[int | None, "unchanged"] = None
     """New total number of frames; schedules span it."""
-    target_score: float | None = UNCHANGED
+    target_score: Annotated[float | None, "unchanged"] = UNCHANGED
     """New target score; None removes it."""
-    time_limit: str | None = None
+    time_limit: Annotated[str | None, "unchanged"] = None
     """New time limit, counted from the run's first start."""
-    address: str | None = None
+    address: Annotated[str | None, "unchanged"] = None
     """New Ray cluster to join."""
-    interface: str | None = None
+    interface: Annotated[str | None, "unchanged"] = None
     """New network interface of this node."""
-    actor_cpus: float | None = None
+    actor_cpus: Annotated[float | None, "unchanged"] = None
     """New number of CPUs that each actor reserves."""
-    actor_gpus: float | None = None
+    actor_gpus: Annotated[float | None, "unchanged"] = None
     """New number of GPUs that each actor reserves."""
-    learner_cpus: float | None = None
+    learner_cpus: Annotated[float | None, "unchanged"] = None
     """New number of CPUs that each learner reserves."""
-    learner_gpus: float | None = None
+    learner_gpus: Annotated[float | None, "unchanged"] = None
     """New number of GPUs that each learner reserves."""
-    shard_cpus: float | None = None
+    shard_cpus: Annotated[float | None, "unchanged"] = None
     """New number of CPUs that each shard reserves."""
     env: str = ""
     """The run's environment, if it is your own: MODULE:ID. Its module is imported only if named here."""
