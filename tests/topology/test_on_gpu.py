@@ -20,6 +20,7 @@ from parcade.topology.reservations import reservations, total_of
 from parcade.topology.run import make_driver
 
 pytestmark = pytest.mark.usefixtures("gpu")
+REPLAY = {**REPLAY, "learning_starts": 100}
 CASES = [
     ("a3c", {"num_envs": 8}, {"num_learners": 2, "num_shards": 2}),
     ("async-q", {"num_envs": 4}, {"num_learners": 2}),
@@ -43,13 +44,28 @@ class Called(Capture):
     is_on = True
 
 
+@pytest.fixture(scope="module")
+def captured_run(tmp_path_factory):
+    """Return a function from a case to its config, weights and state; it runs every case once."""
+    runs = {}
+
+    def run(algorithm, hyper, topology):
+        key = repr((algorithm, hyper, topology))
+        if key not in runs:
+            directory = tmp_path_factory.mktemp("captured")
+            config = on_gpu(config_for(directory, algorithm, frames=400, topology=topology, **hyper))
+            runs[key] = config, *train(config)[1:]
+        return runs[key]
+
+    return run
+
+
 @pytest.mark.parametrize(("algorithm", "hyper", "topology"), CASES)
 def test_systems_with_captured_learners_have_the_bits_of_called_ones(
-    tmp_path, algorithm, hyper, topology, monkeypatch
+    tmp_path, algorithm, hyper, topology, monkeypatch, captured_run
 ):
     allow_capturable_optimizers()
-    config = on_gpu(config_for(tmp_path / "captured", algorithm, frames=600, topology=topology, **hyper))
-    _, captured, state = train(config)
+    config, captured, state = captured_run(algorithm, hyper, topology)
     for module in (groups, learner):
         monkeypatch.setattr(
             module, "make_capture", lambda device, enabled=True: Capture() if device == "cpu" else Called()
@@ -64,20 +80,19 @@ def test_systems_with_captured_learners_have_the_bits_of_called_ones(
 
 @pytest.mark.parametrize(("algorithm", "hyper", "topology"), CASES[:8])
 def test_a_resumed_system_with_learners_on_a_gpu_has_the_bits_of_an_uninterrupted_one(
-    tmp_path, algorithm, hyper, topology
+    tmp_path, algorithm, hyper, topology, captured_run
 ):
     """The resumed learners run and record their first updates again; the uninterrupted ones replay them."""
-    config = on_gpu(config_for(tmp_path / "whole", algorithm, frames=600, topology=topology, **hyper))
-    _, whole, _ = train(config)
+    config, whole, _ = captured_run(algorithm, hyper, topology)
     first = dataclasses.replace(
         config, run=dataclasses.replace(config.run, run_dir=str(tmp_path / "parts"), time_limit="1h")
     )
-    half = dataclasses.replace(first, run=dataclasses.replace(first.run, total_frames=300))
+    half = dataclasses.replace(first, run=dataclasses.replace(first.run, total_frames=200))
     _stop_half_way(first, half)
     resumed = run_module.run_topology(
         from_json(to_json(first)), tmp_path / "parts", run_module.Timer(), resume=True
     )
-    assert resumed["frames"] >= 600
+    assert resumed["frames"] >= 400
     directory, _, _ = newest_checkpoint(tmp_path / "parts")
     assert_same_bits(policy_bits(whole), policy_bits(read_rank_file(directory, 0)))
 

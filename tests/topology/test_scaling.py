@@ -116,7 +116,8 @@ def test_a_resumed_run_with_added_actors_goes_on_bit_identical(tmp_path, algorit
 @pytest.mark.parametrize("algorithm", ["impala", "ga3c", "es"])
 @pytest.mark.parametrize("room", [0, 1, 3])
 def test_a_resume_takes_the_added_actors_for_which_there_is_room(tmp_path, capsys, algorithm, room):
-    config = config_for(tmp_path, algorithm, num_envs=4)
+    hyper = {"population": 8, "games_per_member": 1} if algorithm == "es" else {}
+    config = config_for(tmp_path, algorithm, num_envs=4, **hyper)
     run = start_run(config)
     driver = begun(config)
     driver.scale_actors(5)

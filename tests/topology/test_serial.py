@@ -65,8 +65,8 @@ def test_one_learner_gives_the_bits_of_the_synchronous_algorithm(
     tmp_path, asynchronous, synchronous, hyper, shards
 ):
     topology = {"num_learners": 1, "num_shards": shards}
-    _, a, state_a = train(config_for(tmp_path / "a", asynchronous, topology=topology, **hyper))
-    _, b, state_b = train(config_for(tmp_path / "b", synchronous, **hyper))
+    _, a, state_a = train(config_for(tmp_path / "a", asynchronous, frames=800, topology=topology, **hyper))
+    _, b, state_b = train(config_for(tmp_path / "b", synchronous, frames=800, **hyper))
     assert_same_bits(policy_bits(a), policy_bits(b))
     for name in ("frames", "updates", "episodes", "recent"):
         assert state_a["progress"][name] == state_b["progress"][name], name
@@ -176,7 +176,7 @@ def test_actors_of_apex_explore_with_the_ladder(tmp_path):
 
 
 def test_apex_learns_once_for_every_so_many_steps(tmp_path):
-    config = config_for(tmp_path, "apex", frames=3000, num_envs=8, steps_per_update=10, **REPLAY)
+    config = config_for(tmp_path, "apex", frames=2000, num_envs=8, steps_per_update=10, **REPLAY)
     result, _, _ = train(config)
     assert result["updates"] == pytest.approx((result["steps"] - 300) / 10, abs=2 * 2 * 16 * 8 / 10)
 
@@ -345,7 +345,7 @@ CASES = {
         "impala",
         "tiny_catch",
         {"num_envs": 4, "unroll_length": 5},
-        {"num_actors": 4, "queue_unrolls": 2, "pull_steps": 1000},
+        {"num_actors": 4, "queue_unrolls": 2, "pull_steps": 500},
     ),
     "ga3c": ("ga3c", "tiny_catch", {"num_envs": 8}, {"num_actors": 4}),
 }
@@ -354,14 +354,14 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_resumed_run_ends_bit_identical(tmp_path, case, monkeypatch):
     algorithm, game, hyper, topology = CASES[case]
-    make = lambda name: config_for(tmp_path / name, algorithm, game, 1600, topology, **hyper)  # noqa: E731
+    make = lambda name: config_for(tmp_path / name, algorithm, game, 800, topology, **hyper)  # noqa: E731
     _, whole, state = train(make("whole"))
 
     halves = make("parts")
     run = start_run(halves)
     original = reporter.Reporter._reason_to_finish
 
-    for part, frames in enumerate((37, 800)):
+    for part, frames in enumerate((37, 400)):
 
         def stop_there(self, due, frames=frames):
             return "stopped" if self.progress.frames >= frames else original(self, due)
