@@ -52,7 +52,10 @@ METRICS: dict[str, str] = {
     "parts/actors": "running actors",
     "parts/restarts": "actors, learners and shards restarted after they died, so far",
     "parts/rollbacks": "rollbacks of all shards, or of the learner, to a snapshot so far",
-    "parts/lost_turns": "calls to actors, learners or shards that died before they answered, so far",
+    "parts/lost_turns": (
+        "calls to actors, learners or shards that died before they answered, or whose input was lost with "
+        "another node, so far"
+    ),
     "time/emulate": "share of the learner's wall clock in emulation",
     "time/preprocess": "... in writing batches (image processing inside the emulator counts as emulation)",
     "time/infer": "... in choosing actions",

@@ -9,7 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parcade.config import TrainConfig, to_json
-from parcade.topology.engine import ANSWER_TIMEOUT_SECONDS, Engine, Part, PartLost, Pending, call
+from parcade.topology.engine import (
+    ANSWER_TIMEOUT_SECONDS,
+    Engine,
+    InputLost,
+    Part,
+    PartLost,
+    Pending,
+    call,
+)
 from parcade.topology.tally import Tally
 
 # Time limit for starting or restarting a part. Importing torch on a busy machine alone takes a minute.
@@ -138,11 +146,16 @@ class Driver:
     def answer(self, pending: Pending) -> dict[str, Any] | None:
         """Wait for a call, tally its note and return it. Errors: RunLost.
 
-        Return None when the part died or restarted; the caller must start it again.
+        Return None when the part died or restarted; the caller must start it again. The note is
+        ``{"input_lost": True}`` when the part lives, but its input was lost with another part's node.
         """
         reason = f"{pending.part.name} restarted"
         try:
             note = pending.note()
+        except InputLost as error:
+            self.tally.lost_turns += 1
+            self.count_loss(str(error))
+            return {"input_lost": True}
         except PartLost as error:
             note, reason = {"life": None}, str(error)
         if note.get("life", 0) is None:

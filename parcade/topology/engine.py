@@ -22,6 +22,17 @@ class PartLost(Exception):
         super().__init__(f"{name} is lost: {reason}")
 
 
+class InputLost(PartLost):
+    """A part lives, but could not run a call: data of another part, its input, is gone with that part's node.
+
+    The call has changed nothing. ``name`` is the part's that was called.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.args = (f"the input of {name} is lost: {reason}",)
+
+
 class Pending(Protocol):
     """A running call."""
 
@@ -31,7 +42,7 @@ class Pending(Protocol):
         """Wait for the call and return its note.
 
         Without a timeout, the limit is ANSWER_TIMEOUT_SECONDS after the start of the call. Errors: PartLost
-        when the part died or did not answer in time.
+        when the part died or did not answer in time; InputLost when another part's data is gone.
         """
 
     @property

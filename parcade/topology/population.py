@@ -49,6 +49,8 @@ class Population(Driver):
             if note is None:
                 todo.appendleft(member)
                 self.begin_part(done.part)
+            elif "input_lost" in note:
+                todo.appendleft(member)
             else:
                 scores[member] = note["score"]
             idle.append(done.part)

@@ -66,6 +66,9 @@ class Predicted(Driver):
             self.begin_part(done.part)
             self._step(done.part, None, 0)
             return False
+        if "input_lost" in note:  # the prediction: the actor sends its observations again
+            self._step(done.part, None, 0)
+            return False
         if note["unroll"]:
             self.training.append(done.data)
         return True
@@ -73,10 +76,12 @@ class Predicted(Driver):
     def _predict(self, asked: list[Pending]) -> None:
         for _ in range(ATTEMPTS):
             prediction = self.learner.start("predict", *[each.data for each in asked])
-            if self.answer(prediction) is not None:
+            note = self.answer(prediction)
+            if note is not None:
                 break
             self.revive_learner(self.learner)
-        else:  # an actor's observations were lost with its node: all of these actors send theirs again
+        if note is None or "input_lost" in note:
+            # An actor's observations were lost with its node: all of these actors send theirs again.
             for each in asked:
                 self._step(each.part, None, 0)
             return
@@ -90,6 +95,8 @@ class Predicted(Driver):
         note = self.answer(self.learner.start("learn", share, *unrolls))
         if note is None:
             self.revive_learner(self.learner)
+            return None
+        if "input_lost" in note:  # unrolls, with their node: learn from others
             return None
         self.updates = note["version"]
         self.tally.gauge("parts/actors", len(self.of_role("actor")))

@@ -30,7 +30,7 @@ from parcade.cluster.processes import is_gone, own_identity
 from parcade.cluster.versions import ANSWER_SECONDS, compare, versions
 from parcade.config import TopologyConfig
 from parcade.errors import UsageError, missing_extra
-from parcade.topology.engine import ANSWER_TIMEOUT_SECONDS, PartLost
+from parcade.topology.engine import ANSWER_TIMEOUT_SECONDS, InputLost, PartLost
 from parcade.topology.reservations import KINDS, ROUNDING, Reservation, largest_of, without_room
 
 # By default, Ray takes half a minute to detect a dead node; with these settings, about five seconds. By
@@ -100,7 +100,11 @@ class NoAnswer(PartLost):
 
 
 def _get(ref: Any, name: str, timeout: float) -> Any:
-    """Return the object behind a reference. Errors: PartLost when it is lost; any error of the part."""
+    """Return the object behind a reference.
+
+    Errors: PartLost when it is lost, InputLost when it was not made for want of its input; any error of the
+    part.
+    """
     import ray
     from ray import exceptions
 
@@ -115,15 +119,15 @@ def _get(ref: Any, name: str, timeout: float) -> Any:
         return ray.get(ref, timeout=timeout)
     except exceptions.GetTimeoutError:
         raise NoAnswer(name, f"no answer within {timeout:.0f} s") from None
-    except lost as error:
-        _refuse_unborn(name, error)
-        raise PartLost(name, type(error).__name__) from error
-    except exceptions.RayTaskError as error:
+    except exceptions.RayTaskError as error:  # first: it is also an instance of the class of its cause
         if isinstance(error.cause, lost):  # its input, made by another part, is lost
-            raise PartLost(name, type(error.cause).__name__) from error
+            raise InputLost(name, type(error.cause).__name__) from error
         if isinstance(error.cause, UsageError):  # without the part's traceback
             raise UsageError(f"{name}: {error.cause}") from error
         raise
+    except lost as error:
+        _refuse_unborn(name, error)
+        raise PartLost(name, type(error).__name__) from error
 
 
 def _refuse_unborn(name: str, error: Exception) -> None:

@@ -146,7 +146,7 @@ class Replayed(Driver):
         note = self.answer(done)
         if note is None:
             self.begin_part(done.part)
-        else:
+        elif "input_lost" not in note:
             shard, slot = self._lanes_of(name)
             self.storing.append(shard.start("add", int(name.split("-")[1]), note["life"], slot, done.data))
         self.players.idle.append(done.part)
@@ -160,7 +160,7 @@ class Replayed(Driver):
         note = self.answer(done)
         if note is None:
             self._revive_replay(done.part)
-        else:
+        elif "input_lost" not in note:  # else an unroll or priorities, which are not stored then
             self.replay.stored(done.part.name, note)
         self.tally.gauge("replay/transitions", self.replay.num_transitions)
         self.replay.check_filling(self.tally.steps)
@@ -201,11 +201,12 @@ class Replayed(Driver):
 
     def _sample_was_lost(self, answer: dict[str, Any] | None, learning: Learning) -> bool:
         """Return whether a learner got no sample because a replay shard died. Restart the shard if so."""
-        if answer is not None and "nothing_delivered" not in answer:
+        is_lost = answer is not None and "input_lost" in answer
+        if answer is not None and "nothing_delivered" not in answer and not is_lost:
             return False
         note = self.answer(learning.sample)
         if note is not None and note.get("transitions"):
-            return False
+            return is_lost  # if so, the shard has died since, and its next call tells
         if note is None:
             self._revive_replay(learning.sample.part)
         return True

@@ -76,7 +76,7 @@ class Unrolls(Driver):
             unrolls = [unroll.data for unroll in self.queue.take()]
             for _ in range(ATTEMPTS):
                 metrics = self._learn(share, unrolls)
-                if metrics is not None:
+                if metrics is not None or not unrolls:
                     break
             self.queue.learned()
             if metrics is not None:
@@ -93,6 +93,9 @@ class Unrolls(Driver):
             self.queue.drop()
             self.pulled_at.pop(done.part.name, None)
             self.begin_part(done.part)
+        elif "input_lost" in note:  # the weights; the actor has none of this version
+            self.queue.drop()
+            self.pulled_at.pop(done.part.name, None)
         else:
             self.queue.put(QueuedUnroll(done.data, note["version"]))
         self.players.idle.append(done.part)
@@ -100,6 +103,7 @@ class Unrolls(Driver):
     def _learn(self, share: float, unrolls: list[Any]) -> dict[str, float] | None:
         """Run one update on ``unrolls``; None when a learner was lost and has been restarted.
 
+        ``unrolls`` are emptied when some of them were lost with their node.
         Actors that finish during the update wait for its end, so that their next unrolls use the new weights.
         """
         self._play()
@@ -111,12 +115,20 @@ class Unrolls(Driver):
             for i, learner in enumerate(learners)
         ]
         notes = [self.answer(each) for each in calls]
-        if None in notes:
-            self._replace(notes, learners)
+        if any(note is not None and "input_lost" in note for note in notes):
+            unrolls.clear()
+        if None in (done := _without_idle(notes)) or not unrolls:
+            if None in done:
+                self._replace(done, learners)
             return None
         if self.count > 1:
             gradients = [each.data for each in calls]
-            applied = [self.answer(learner.start("apply", *gradients)) for learner in learners]
+            answers = [self.answer(learner.start("apply", *gradients)) for learner in learners]
+            applied = _without_idle(answers)
+            if not any(note is not None and "version" in note for note in applied):
+                if None in applied:
+                    self._replace(applied, learners)
+                return None
             if None in applied and not self._replace(applied, learners):
                 return None
             notes[0]["version"] = max(note["version"] for note in applied if note is not None)
@@ -206,3 +218,13 @@ class Unrolls(Driver):
         self.queue.under_way = len(plan["waiting"]) + len(plan["playing"])
         self.players.resume(plan, arrays, self.parts)
         self.players.idle = [self.parts[name] for name in plan["idle"]]
+
+
+def _without_idle(notes: list[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
+    """Return the notes of a joint call, with None for learners that are behind others for want of input.
+
+    If no learner had its input, none has changed and none is behind.
+    """
+    if any(note is not None and "input_lost" not in note for note in notes):
+        return [None if note is None or "input_lost" in note else note for note in notes]
+    return notes

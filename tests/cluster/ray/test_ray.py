@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,7 +20,7 @@ from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.exchange.parameter_server import OUTCOMES
 from parcade.files.run_directory import newest_checkpoint
 from parcade.model.policy import NetworkConfig
-from parcade.topology.engine import SerialEngine, call
+from parcade.topology.engine import InputLost, SerialEngine, call
 from parcade.topology.ray_engine import choose_token
 from parcade.topology.run import make_driver
 
@@ -167,6 +168,25 @@ def test_training_goes_on_after_kills(begin, system, names):
             assert len({note["version"] for note in ledgers(driver)}) == 1, "all shards have the same version"
     if system == "a3c":
         assert_the_ledger_balances(driver)
+
+
+def test_a_part_whose_input_died_with_its_maker_lives_on(begin, engine):
+    class Passing:
+        def give(self, seconds):
+            time.sleep(seconds)
+            return {}, {"x": np.zeros(10**6)}
+
+        def take(self, given):
+            return {"size": len(given["x"])}, None
+
+    maker, taker = (engine.make(f"actor-{i}", Passing) for i in range(2))
+    pid, taker_pid = pid_of(maker), pid_of(taker)
+    taken = taker.start("take", maker.start("give", 60.0).data)
+    time.sleep(0.5)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(InputLost, match=r"^the input of actor-1 is lost: \w+Error$"):
+        taken.note()
+    assert call(taker, "take", {"x": np.zeros(3)}) == {"size": 3} and pid_of(taker) == taker_pid
 
 
 def test_actors_come_and_go(begin):
