@@ -4,6 +4,7 @@
 """
 
 import ast
+import functools
 from collections import Counter
 from pathlib import Path
 
@@ -71,6 +72,7 @@ def imports_of(name: str, path: Path, known: dict[str, Path]) -> set[str]:
     return {each for each in found if each in known} - {name}
 
 
+@functools.cache
 def graph() -> dict[str, set[str]]:
     """Imported modules by module."""
     known = modules()
