@@ -90,7 +90,7 @@ CASES = {
 }
 CONSOLES = {
     "a2c": {"num_envs": 8},
-    "dqn": {"num_envs": 4, **RINGS},
+    "dqn": {"num_envs": 4, **RINGS, "replay_capacity": 512},  # four environments store 16 steps at once
     "ppo": {"num_envs": 8, "unroll_length": 8},
     "pqn": {"num_envs": 8, "unroll_length": 8},
     "vtrace": {"num_envs": 6, "num_groups": 3, "unroll_length": 6},
