@@ -309,6 +309,7 @@ def with_loss(result):
         ({"update": with_metric("x", "3")}, "returned a str as metric 'x'; expected a number, or a tensor"),
         ({"update": with_metric("x", None)}, "returned a NoneType as metric 'x'"),
         ({"update": with_metric("x", torch.ones(3))}, r"returned shape \[3\] as metric 'x'"),
+        ({"update": with_metric("x", np.ones(3))}, r"returned shape \[3\] as metric 'x'"),
         ({"update": with_metric(3, 1.0)}, "returned a metric named 3; expected a string"),
         ({"update": with_loss(torch.sum)}, "the loss returned a Tensor; expected a tuple of a scalar tensor"),
         ({"update": with_loss(lambda x: (x.sum(), None))}, r"returned a tuple \(Tensor, NoneType\)"),
@@ -331,11 +332,31 @@ def test_an_algorithm_that_returns_something_else_is_named_in_one_line(
     assert re.search(says, capsys.readouterr().err)
 
 
-def test_an_algorithm_may_return_plain_numbers(tables, tmp_path):
-    for name, value in (("a", 1.5), ("b", np.float32(2)), ("c", True), ("d", torch.tensor(False))):
-        parcade.register_algorithm(name, type("Mine", (A2C,), {"update": with_metric("x", value)}), A2CConfig)
-        run = ["--run-dir", str(tmp_path / name)]
-        assert main(["train", "tiny_catch", "--algorithm", name, *TINY, *run]) == 0
+@pytest.mark.parametrize("value", [1.5, np.float32(2), np.array(2), True, torch.tensor(False)])
+def test_an_algorithm_may_return_plain_numbers(tables, tmp_path, value):
+    parcade.register_algorithm("mine", type("Mine", (A2C,), {"update": with_metric("x", value)}), A2CConfig)
+    run = ["--run-dir", str(tmp_path / "run")]
+    assert main(["train", "tiny_catch", "--algorithm", "mine", *TINY, *run]) == 0
+
+
+def test_a_loss_and_its_metrics_may_be_a_list(tables, tmp_path):
+    methods = {"update": with_loss(lambda x: [x.sum(), {}])}
+    parcade.register_algorithm("mine", type("Mine", (A2C,), methods), A2CConfig)
+    run = ["--run-dir", str(tmp_path / "run")]
+    assert main(["train", "tiny_catch", "--algorithm", "mine", *TINY, *run]) == 0
+
+
+def test_an_optimiser_may_wrap_one_of_torch(tables, tmp_path):
+    class Wrapper:
+        def __init__(self, optimizer):
+            self.step, self.param_groups = optimizer.step, optimizer.param_groups
+            self.state = optimizer.state
+
+    methods = {"optimizer": lambda self: lambda parameters: Wrapper(torch.optim.Adam(parameters, lr=1e-3))}
+    parcade.register_algorithm("mine", type("Mine", (A2C,), methods), A2CConfig)
+    run = ["--run-dir", str(tmp_path / "run")]
+    assert main(["train", "tiny_catch", "--algorithm", "mine", *TINY, *run]) == 0
+    assert main(["train", "--resume", run[1], "--total-frames", "400"]) == 0
 
 
 def test_an_algorithm_without_a_method_that_every_one_needs_is_refused(tables):

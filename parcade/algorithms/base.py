@@ -172,6 +172,8 @@ def checked_metrics(algorithm: Algorithm, metrics: Any) -> dict[str, Tensor]:
             raise UsageError(f"{source} returned a metric named {in_short(repr(name))}; expected a string")
         if isinstance(value, Tensor):
             is_number, got = value.ndim == 0 and not value.is_complex(), f"shape {list(value.shape)}"
+        elif isinstance(value, np.ndarray):
+            is_number, got = value.ndim == 0 and value.dtype.kind in "biuf", f"shape {list(value.shape)}"
         else:
             is_number, got = isinstance(value, Real | np.bool_), f"a {type(value).__name__}"
         if not is_number:
@@ -194,7 +196,7 @@ def checked_optimizer(algorithm: Algorithm) -> OptimizerFactory:
 
     def checked(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         made = make(parameters)
-        if not isinstance(made, torch.optim.Optimizer):
+        if not all(hasattr(made, each) for each in ("step", "param_groups", "state")):  # e.g. a wrapper's
             raise UsageError(
                 f"the function of {source} returned a {type(made).__name__}; expected an optimiser, {example}"
             )

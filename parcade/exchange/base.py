@@ -127,9 +127,10 @@ class Exchange:
         One call of torch, because each call costs the host as much as launching the whole update. A product
         with 1 is a copy; ``_foreach_clone`` is not in torch 2.11.
         """
-        if not self.capture.is_on or not figures:
+        kept = {name: each for name, each in figures.items() if isinstance(each, Tensor)}
+        if not self.capture.is_on or not kept:
             return figures
-        return dict(zip(figures, torch._foreach_mul(list(figures.values()), 1), strict=True))
+        return figures | dict(zip(kept, torch._foreach_mul(list(kept.values()), 1), strict=True))
 
     @property
     def version(self) -> int:
@@ -237,7 +238,7 @@ class Exchange:
 def checked_loss(result: Any) -> tuple[Tensor, dict[str, Tensor]]:
     """Return what a loss returned. Errors: UsageError unless it is a scalar to minimise and metrics."""
     expected = "expected a tuple of a scalar tensor with a gradient and a dict of metrics, which may be {}"
-    if not isinstance(result, tuple) or len(result) != 2:
+    if not isinstance(result, tuple | list) or len(result) != 2:
         raise UsageError(f"the loss returned a {type(result).__name__}; {expected}")
     value, figures = result
     if not isinstance(value, Tensor) or not isinstance(figures, dict):

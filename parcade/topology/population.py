@@ -68,9 +68,9 @@ class Population(Driver):
                 self.revive_learner(self.learner)
 
     def _step(self, share: float, evaluated: dict[str, np.ndarray]) -> dict[str, float]:
-        note = None
-        while note is None:
-            note = self.answer(self.learner.start("learn", share, evaluated))
+        while (note := self.answer(self.learner.start("learn", share, evaluated))) is None or (
+            "input_lost" in note
+        ):
             if note is None:
                 self.revive_learner(self.learner)
         self.updates = note["version"]

@@ -149,3 +149,18 @@ def test_a_loss_need_not_report_anything():
         exchange.minimize(lambda x: (policy(x).square().mean(), {}), torch.ones(3, 2)) for _ in range(3)
     ]
     assert figures == [{}, {}, {}] and exchange.updates == 3
+
+
+@pytest.mark.quick
+def test_a_loss_may_report_plain_numbers():
+    exchange = LocalExchange(Timer())
+    policy = torch.nn.Linear(2, 1)
+    exchange.attach(policy, lambda parameters: torch.optim.Adam(parameters, 1e-2), None, StandInGraphs())
+
+    def loss(x):
+        value = policy(x).square().mean()
+        return value, {"loss": value.detach(), "clip": 0.2}
+
+    figures = [exchange.minimize(loss, torch.ones(3, 2)) for _ in range(3)]
+    assert len({float(each["loss"]) for each in figures}) == 3
+    assert [each["clip"] for each in figures] == [0.2] * 3

@@ -624,6 +624,7 @@ def lose_inputs(monkeypatch, lost):
         ("apex", "replay-0", "add"),
         ("apex", "replay-0", "update_priorities"),
         ("es", "actor-0", "evaluate"),
+        ("es", "learner-0", "learn"),
     ],
 )
 def test_a_part_whose_input_is_lost_is_neither_restarted_nor_rolled_back(

@@ -33,8 +33,6 @@ KEYS = frozenset({UP, DOWN, LEFT, RIGHT, FIRE})
 WAITING, PLAYING, PAUSED, OVER = "waiting", "playing", "paused", "over"
 MOST_LATE_SECONDS = 0.1
 """A console that is later than this slows down; below, it catches up."""
-
-
 PROGRESS_SECONDS = 0.5
 """How often a page is told how much of an interrupted episode has been played again."""
 
