@@ -43,6 +43,29 @@ def test_a_frozen_layer_stays_as_it_is():
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize(
+    ("loss", "says"),
+    [
+        (lambda x, y: F.cross_entropy(x, y, reduction="none"), "has shape [16]; expected a scalar: take its"),
+        (lambda x, y: F.cross_entropy(x, y).detach(), "does not depend on the trained parameters; compute"),
+        (lambda x, y: F.cross_entropy(x, y).item(), "returned a float; expected a scalar tensor"),
+    ],
+)
+def test_a_loss_that_is_no_scalar_with_a_gradient_is_named(loss, says):
+    data = TensorDataset(torch.randn(64, 4), torch.randint(0, 2, (64,)))
+    with pytest.raises(UsageError, match=f"^the loss {re.escape(says)}"):
+        fit(
+            nn.Linear(4, 2),
+            data,
+            loss,
+            FitConfig(epochs=1, batch_size=16),
+            exchange=connect("local"),
+            optimizer=lambda p: torch.optim.SGD(p, 0.1),
+            say=lambda line: None,
+        )
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize("version", ["2.1", 3])
 def test_a_module_keeps_a_version_of_its_own(version):
     module = nn.Linear(4, 2)

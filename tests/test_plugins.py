@@ -313,7 +313,7 @@ def with_loss(result):
         ({"update": with_metric(3, 1.0)}, "returned a metric named 3; expected a string"),
         ({"update": with_loss(torch.sum)}, "the loss returned a Tensor; expected a tuple of a scalar tensor"),
         ({"update": with_loss(lambda x: (x.sum(), None))}, r"returned a tuple \(Tensor, NoneType\)"),
-        ({"update": with_loss(lambda x: (x, {}))}, r"the loss has shape \[3\]; expected a tuple of a scalar"),
+        ({"update": with_loss(lambda x: (x, {}))}, r"the loss has shape \[3\]; expected a scalar: take"),
         ({"update": with_loss(lambda x: (x.sum().detach(), {}))}, "the loss does not depend on the trained"),
         ({"optimizer": lambda self: None}, "optimizer returned a NoneType; expected a function that makes"),
         (

@@ -66,8 +66,9 @@ def fit(
     ``evaluate``, ``loss`` or the dataset on rank 0 leaves the module of the last update in ``run``.
 
     Errors: UsageError for a batch size that the number of ranks does not divide, an unsupported module, a
-    directory that cannot be made or holds a run of ``parcade train``, data that do not fit on the GPU, or
-    ranks with different datasets or settings; RuntimeError when the ranks' parameters differ at the end.
+    loss that is no scalar with a gradient, a directory that cannot be made or holds a run of ``parcade
+    train``, data that do not fit on the GPU, or ranks with different datasets or settings; RuntimeError when
+    the ranks' parameters differ at the end.
     """
     check_fit(module, dataset, config, exchange)
     check_same(module, dataset, config, exchange, has_run=run is not None)
@@ -223,6 +224,8 @@ class Fitting:
 
     def _loss_of(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         loss = self._loss(self._module(inputs), targets)
+        if not isinstance(loss, Tensor):
+            raise UsageError(f"the loss returned a {type(loss).__name__}; expected a scalar tensor")
         return loss, {"loss": loss.detach()}
 
     def _agree_to_end(self) -> bool:

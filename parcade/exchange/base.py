@@ -245,11 +245,11 @@ def checked_loss(result: Any) -> tuple[Tensor, dict[str, Tensor]]:
         kinds = f"({type(value).__name__}, {type(figures).__name__})"
         raise UsageError(f"the loss returned a tuple {kinds}; {expected}")
     if value.numel() != 1:
-        raise UsageError(f"the loss has shape {list(value.shape)}; {expected}: take its mean")
+        raise UsageError(f"the loss has shape {list(value.shape)}; expected a scalar: take its mean")
     if not value.requires_grad:
         raise UsageError(
-            f"the loss does not depend on the trained parameters; {expected}: compute it from what the "
-            "network returns, without detach"
+            "the loss does not depend on the trained parameters; compute it from what the network returns, "
+            "without detach"
         )
     return value, figures
 
