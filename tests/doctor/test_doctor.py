@@ -237,6 +237,10 @@ def test_a_doctor_that_is_ended_ends_its_probe():
         with contextlib.suppress(OSError):  # it has just ended
             there = [Path("/proc", child) for child in children.read_text().split()]
             probes = [each for each in there if b"doctor.pools" in (each / "cmdline").read_bytes()]
+    # Until it waits for the probe, the call that starts it has not returned, and no block would end it.
+    stat = Path(f"/proc/{process.pid}/stat")
+    while stat.read_text().rpartition(")")[2].split()[0] != "S" and time.monotonic() < deadline:
+        time.sleep(0.01)
     process.terminate()
     assert process.wait(30) == 128 + signal.SIGTERM
     assert probes and not any(probe.exists() for probe in probes)
