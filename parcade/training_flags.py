@@ -12,8 +12,7 @@ from parcade.algorithms.base import AlgorithmConfig
 from parcade.algorithms.table import ALGORITHMS, algorithm_row
 from parcade.config import RunConfig, TopologyConfig, TrainConfig, load_config
 from parcade.envs.games import settings_of_id
-from parcade.envs.settings import NAMES_ELSEWHERE as NAMES_OF_SETTINGS
-from parcade.envs.settings import RENAMED, EnvSettings, env_preset
+from parcade.envs.settings import NAMES_ELSEWHERE, RENAMED, EnvSettings, env_preset
 from parcade.errors import UsageError
 from parcade.files.run_directory import START_STATES
 from parcade.flags import parse, positional
@@ -21,8 +20,8 @@ from parcade.model.networks import NetworkConfig
 from parcade.presets import preset_flags
 from parcade.zoo import agent_directory
 
-NAMES_ELSEWHERE = {
-    **{name: here for name, here in NAMES_OF_SETTINGS.items() if hasattr(EnvSettings, here)},
+FLAGS_ELSEWHERE = {
+    **{name: here for name, here in NAMES_ELSEWHERE.items() if hasattr(EnvSettings, here)},
     "screen_size": "image_height; --image-width is the other side",
     "max_episode_steps": "frame_limit; a step of an Atari game is 4 frames (--frame-skip)",
     **dict.fromkeys(("episodic_life", "terminal_on_life_loss", "life_loss_info"), "life_loss"),
@@ -103,7 +102,7 @@ def _where_to_find(flag: str, algorithm: str) -> str:
     name = flag.split("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
     if name in RENAMED:
         return f"it is --{RENAMED[name]} now"
-    here, _, note = NAMES_ELSEWHERE.get(name, "").partition("; ")
+    here, _, note = FLAGS_ELSEWHERE.get(name, "").partition("; ")
     of_here, have = _algorithms_with(here), _algorithms_with(name)
     if here and algorithm in of_here:
         return f"here it is --{here.replace('_', '-')}" + (f"; {note}" if note else "")

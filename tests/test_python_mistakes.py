@@ -176,7 +176,7 @@ def test_names_of_other_libraries_lead_to_settings_that_exist():
 
 
 def test_flags_of_other_libraries_lead_to_flags_that_exist():
-    for name, here in training_flags.NAMES_ELSEWHERE.items():
+    for name, here in training_flags.FLAGS_ELSEWHERE.items():
         of_here, own = (set(_algorithms_with(each)) for each in (here.split(";")[0], name))
         assert of_here and not own & of_here, name
 
