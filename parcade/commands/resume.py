@@ -26,6 +26,9 @@ LOCK_SECONDS = 120.0
 
 UNCHANGED = float("nan")
 """Default of a setting that may be changed to None, told from other numbers by identity."""
+# The help shows this text as the default.
+NewText = Annotated[str | None, "unchanged"]
+NewNumber = Annotated[float | None, "unchanged"]
 
 
 @dataclass(frozen=True)
@@ -34,31 +37,31 @@ class ResumeFlags:
 
     resume: str
     """The run's directory."""
-    hang_timeout: Annotated[str | None, "unchanged"] = None
+    hang_timeout: NewText = None
     """New hang timeout: end the job when no rank makes progress for this long."""
-    hosts: Annotated[str | None, "unchanged"] = None
+    hosts: NewText = None
     """New host file."""
-    network_interface: Annotated[str | None, "unchanged"] = None
+    network_interface: NewText = None
     """New interface or network."""
     total_frames: Annotated[int | None, "unchanged"] = None
     """New total number of frames; schedules span it."""
-    target_score: Annotated[float | None, "unchanged"] = UNCHANGED
+    target_score: NewNumber = UNCHANGED
     """New target score; None removes it."""
-    time_limit: Annotated[str | None, "unchanged"] = None
+    time_limit: NewText = None
     """New time limit, counted from the run's first start."""
-    address: Annotated[str | None, "unchanged"] = None
+    address: NewText = None
     """New Ray cluster to join."""
-    interface: Annotated[str | None, "unchanged"] = None
+    interface: NewText = None
     """New network interface of this node."""
-    actor_cpus: Annotated[float | None, "unchanged"] = None
+    actor_cpus: NewNumber = None
     """New number of CPUs that each actor reserves."""
-    actor_gpus: Annotated[float | None, "unchanged"] = None
+    actor_gpus: NewNumber = None
     """New number of GPUs that each actor reserves."""
-    learner_cpus: Annotated[float | None, "unchanged"] = None
+    learner_cpus: NewNumber = None
     """New number of CPUs that each learner reserves."""
-    learner_gpus: Annotated[float | None, "unchanged"] = None
+    learner_gpus: NewNumber = None
     """New number of GPUs that each learner reserves."""
-    shard_cpus: Annotated[float | None, "unchanged"] = None
+    shard_cpus: NewNumber = None
     """New number of CPUs that each shard reserves."""
     env: str = ""
     """The run's environment, if it is your own: MODULE:ID. Its module is imported only if named here."""
