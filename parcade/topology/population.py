@@ -68,11 +68,12 @@ class Population(Driver):
                 self.revive_learner(self.learner)
 
     def _step(self, share: float, evaluated: dict[str, np.ndarray]) -> dict[str, float]:
-        while (note := self.answer(self.learner.start("learn", share, evaluated))) is None or (
-            "input_lost" in note
-        ):
+        while True:
+            note = self.answer(self.learner.start("learn", share, evaluated))
             if note is None:
                 self.revive_learner(self.learner)
+            elif "input_lost" not in note:
+                break
         self.updates = note["version"]
         self.tally.gauge("parts/actors", len(self.of_role("actor")))
         self.keep_learner_snapshot()

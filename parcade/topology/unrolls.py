@@ -117,14 +117,14 @@ class Unrolls(Driver):
         notes = [self.answer(each) for each in calls]
         if any(note is not None and "input_lost" in note for note in notes):
             unrolls.clear()
-        if None in (done := _without_idle(notes)) or not unrolls:
+        if None in (done := _none_if_behind(notes)) or not unrolls:
             if None in done:
                 self._replace(done, learners)
             return None
         if self.count > 1:
             gradients = [each.data for each in calls]
             answers = [self.answer(learner.start("apply", *gradients)) for learner in learners]
-            applied = _without_idle(answers)
+            applied = _none_if_behind(answers)
             if not any(note is not None and "version" in note for note in applied):
                 if None in applied:
                     self._replace(applied, learners)
@@ -220,7 +220,7 @@ class Unrolls(Driver):
         self.players.idle = [self.parts[name] for name in plan["idle"]]
 
 
-def _without_idle(notes: list[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
+def _none_if_behind(notes: list[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
     """Return the notes of a joint call, with None for learners that are behind others for want of input.
 
     If no learner had its input, none has changed and none is behind.
