@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +22,12 @@ def in_shell(line, tmp_path, **options):
     """Run ``parcade`` in a shell with redirections; return the exit code and what is not redirected."""
     line = f"{sys.executable} -m parcade {line}"
     return subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, timeout=100, **options)
+
+
+def run_program(program, tmp_path, **environment):
+    """Run a Python program on this package in a process of its own; return its exit code and output."""
+    environment = {"PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, env=environment)
 
 
 @pytest.mark.processes
@@ -86,9 +91,7 @@ def test_messages_reach_stderr_at_once_with_characters_that_its_encoding_lacks(t
         "import os, sys; from parcade.files.outputs import prepare_streams; prepare_streams(); "
         "print('\u2581', file=sys.stderr); os._exit(0)"
     )
-    environment = {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, env=environment)
-    assert done.stderr == b"\\u2581\n"
+    assert run_program(program, tmp_path, PYTHONIOENCODING="ascii").stderr == b"\\u2581\n"
 
 
 @pytest.mark.processes
@@ -108,8 +111,7 @@ def test_a_message_during_which_ctrl_c_arrives_is_written_once(tmp_path):
         "except KeyboardInterrupt:\n"
         "    print('second', file=sys.stderr, flush=True)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, env=environment)
+    done = run_program(program, tmp_path)
     assert (done.returncode, done.stderr) == (0, b"first\nsecond\n")
 
 
@@ -119,6 +121,4 @@ def test_a_message_longer_than_a_pipe_arrives_whole(tmp_path):
         "import sys; from parcade.files.outputs import prepare_streams; prepare_streams(); "
         "print('x' * 300_000, file=sys.stderr); print('y', file=sys.stderr)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, env=environment)
-    assert done.stderr == b"x" * 300_000 + b"\ny\n"
+    assert run_program(program, tmp_path).stderr == b"x" * 300_000 + b"\ny\n"

@@ -105,11 +105,16 @@ def test_captured_updates_in_bfloat16_keep_the_rules_too():
     )
 
 
+def recording_exchange():
+    """Return an exchange that records its updates, and the policy that it trains."""
+    exchange, policy = LocalExchange(Timer()), torch.nn.Linear(2, 1)
+    exchange.attach(policy, lambda parameters: torch.optim.Adam(parameters, 1e-2), None, StandInGraphs())
+    return exchange, policy
+
+
 @pytest.mark.quick
 def test_a_loss_that_reads_a_value_is_found_out():
-    exchange = LocalExchange(Timer())
-    policy = torch.nn.Linear(2, 1)
-    exchange.attach(policy, lambda parameters: torch.optim.Adam(parameters, 1e-2), None, StandInGraphs())
+    exchange, policy = recording_exchange()
 
     def loss(x):
         value = policy(x).square().mean()
@@ -123,9 +128,7 @@ def test_a_loss_that_reads_a_value_is_found_out():
 @pytest.mark.quick
 def test_metrics_are_copied_on_the_oldest_torch(monkeypatch):
     monkeypatch.delattr(torch, "_foreach_clone", raising=False)  # new in torch 2.12
-    exchange = LocalExchange(Timer())
-    policy = torch.nn.Linear(2, 1)
-    exchange.attach(policy, lambda parameters: torch.optim.Adam(parameters, 1e-2), None, StandInGraphs())
+    exchange, policy = recording_exchange()
 
     def loss(x):
         value = policy(x).square().mean()
@@ -142,9 +145,7 @@ def test_metrics_are_copied_on_the_oldest_torch(monkeypatch):
 
 @pytest.mark.quick
 def test_a_loss_need_not_report_anything():
-    exchange = LocalExchange(Timer())
-    policy = torch.nn.Linear(2, 1)
-    exchange.attach(policy, lambda parameters: torch.optim.Adam(parameters, 1e-2), None, StandInGraphs())
+    exchange, policy = recording_exchange()
     figures = [
         exchange.minimize(lambda x: (policy(x).square().mean(), {}), torch.ones(3, 2)) for _ in range(3)
     ]
@@ -153,9 +154,7 @@ def test_a_loss_need_not_report_anything():
 
 @pytest.mark.quick
 def test_a_loss_may_report_plain_numbers():
-    exchange = LocalExchange(Timer())
-    policy = torch.nn.Linear(2, 1)
-    exchange.attach(policy, lambda parameters: torch.optim.Adam(parameters, 1e-2), None, StandInGraphs())
+    exchange, policy = recording_exchange()
 
     def loss(x):
         value = policy(x).square().mean()
