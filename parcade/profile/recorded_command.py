@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -11,18 +12,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from parcade.cluster.launch import STOP_GRACE_SECONDS
 from parcade.cluster.mpi import end_process_group
 from parcade.cluster.processes import kill_processes_here, read_records
-from parcade.ending import interrupts_on_end
+from parcade.cluster.signals import StopRequest
 from parcade.errors import UsageError
 from parcade.machine.facts import commit, cores_at_once, machine
 from parcade.profile.data import Profile, read_ranks
 
+POLL_SECONDS = 0.2
 STOP_SECONDS = 60
 """Time for an interrupted command to write its checkpoint."""
 END_SECONDS = STOP_GRACE_SECONDS + 30
@@ -55,7 +56,7 @@ def train_command(arguments: list[str], run: Path) -> list[str]:
     return [sys.executable, "-m", "parcade", "train", *arguments, "--run-dir", str(run)]
 
 
-@contextmanager
+@contextlib.contextmanager
 def workspace(folder: Path) -> Iterator[Path]:
     """Create a temporary directory in ``folder`` for the files of a recording, and delete it on exit.
 
@@ -92,7 +93,8 @@ def record(recording: RecordedCommand, folder: Path, made: Path) -> Profile:
     environment.pop("PARCADE_RUN_DIR", None)
     load = os.getloadavg()[0]
     log = folder / "output.log"
-    with open(log, "w") as output:
+    # A signal that raised inside a wait of Popen could leave its lock held: then no later wait would end.
+    with open(log, "w") as output, StopRequest(None) as stop:
         process = subprocess.Popen(
             recording.command,
             env=environment,
@@ -100,8 +102,9 @@ def record(recording: RecordedCommand, folder: Path, made: Path) -> Profile:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        with interrupts_on_end():
-            code = _wait(process, recording.limit_seconds, log, run)
+        code = _wait(process, recording.limit_seconds, log, run, stop)
+    if stop.requested():
+        raise KeyboardInterrupt
     if code:
         _check_log(log)
     if code == 2:
@@ -126,31 +129,28 @@ def record(recording: RecordedCommand, folder: Path, made: Path) -> Profile:
     )
 
 
-def _wait(process: subprocess.Popen, limit_seconds: float, log: Path, run: Path) -> int:
+def _wait(
+    process: subprocess.Popen, limit_seconds: float, log: Path, run: Path, stop: StopRequest
+) -> int | None:
     """Wait for the command and return its exit code. All its processes are gone afterwards.
 
-    Ctrl-C ends the command by SIGTERM: SIGINT is ignored by what a script started in the background. Errors:
-    RuntimeError if the command exceeds its limit.
+    A requested stop ends the command by SIGTERM: SIGINT is ignored by what a script started in the
+    background. Errors: RuntimeError if the command exceeds its limit.
     """
     deadline = time.monotonic() + limit_seconds
     try:
-        while True:
-            try:
-                return process.wait(timeout=0.2)
-            except subprocess.TimeoutExpired:
-                pass
+        while not stop.requested():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(timeout=POLL_SECONDS)
             if time.monotonic() > deadline:
                 raise RuntimeError(
                     f"the command did not end within {limit_seconds:.0f} s (--limit); last output: "
                     f"{_last_line(log)}"
                 )
-    except KeyboardInterrupt:
         os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(timeout=STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
-        raise
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=STOP_SECONDS)
+        return None
     finally:
         try:
             end_process_group(process, seconds=END_SECONDS)

@@ -342,13 +342,34 @@ def test_an_interrupted_command_is_ended_by_a_signal_that_no_background_job_igno
 
     def interrupt_when_ready():
         if next(readings) and "ready" in log.read_text():
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return 0.0
 
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=interrupt_when_ready))
     with pytest.raises(KeyboardInterrupt):
         module.record(RecordedCommand(command, "it", 1.0, True, limit_seconds=60.0), tmp_path, tmp_path)
     assert log.read_text().split() == ["ready", str(int(signal.SIGTERM))]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_does_not_leave_a_wait_in_the_middle(tmp_path, monkeypatch, number):
+    """An exception that leaves Popen.wait may leave its lock held, and then later waits time out."""
+    waits, raised, wait = itertools.count(), [], subprocess.Popen.wait
+
+    def interrupted_wait(process, timeout=None):
+        try:
+            if next(waits) == 0:
+                signal.raise_signal(number)
+            return wait(process, timeout)
+        except KeyboardInterrupt:
+            raised.append(number)
+            raise
+
+    monkeypatch.setattr(subprocess.Popen, "wait", interrupted_wait)
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with pytest.raises(KeyboardInterrupt):
+        module.record(RecordedCommand(command, "it", 1.0, True, limit_seconds=60.0), tmp_path, tmp_path)
+    assert next(waits) >= 2 and not raised
 
 
 def test_a_command_that_takes_its_time_to_stop_is_not_killed_meanwhile(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Measured work, the model of the Allreduce, and the simulation, against hand-computed cases."""
 
+import signal
 import subprocess
 import sys
 
@@ -146,3 +147,24 @@ def test_a_job_beyond_its_limit_leaves_neither_process_nor_pipe(monkeypatch):
         on_ranks._run([sys.executable, "-c", "import time; time.sleep(600)"], 0.1)
     (process,) = started
     assert process.returncode is not None and process.stdout.closed
+
+
+def test_a_signal_ends_a_job_and_does_not_leave_a_wait_in_the_middle(monkeypatch):
+    """An exception that leaves a wait of Popen may leave its lock held, and then later waits never end."""
+    processes, raised, communicate = [], [], subprocess.Popen.communicate
+
+    def interrupted_communicate(process, *arguments, **options):
+        try:
+            if process not in processes:
+                processes.append(process)
+                signal.raise_signal(signal.SIGINT)
+            return communicate(process, *arguments, **options)
+        except KeyboardInterrupt:
+            raised.append(process)
+            raise
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted_communicate)
+    with pytest.raises(KeyboardInterrupt):
+        on_ranks._run([sys.executable, "-c", "import time; time.sleep(600)"], 300.0)
+    (process,) = processes
+    assert process.returncode == -signal.SIGTERM and process.stdout.closed and not raised
