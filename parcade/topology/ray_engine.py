@@ -11,6 +11,7 @@ has one.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 import shutil
@@ -257,7 +258,7 @@ class RayEngine:
 
     def _init(self, **words: Any) -> None:
         try:
-            with _keeping_handler():
+            with _keeping_handler(), _own_sessions():
                 self._ray.init(log_to_driver=False, logging_level="ERROR", configure_logging=False, **words)
         except Exception as error:  # a plain one if a node starts too slowly
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -370,6 +371,23 @@ def _keeping_handler() -> Iterator[None]:
         is_own = before not in (signal.SIG_DFL, None)
         if is_own and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _own_sessions() -> Iterator[None]:
+    """Let Ray start its processes in sessions of their own.
+
+    A signal to the whole process group, as ``timeout`` sends one, then reaches only the driver, which needs
+    the parts for its checkpoint. Ray has no setting for this, but ends its processes with their driver.
+    """
+    from ray._private import services
+
+    popen = services.ConsolePopen
+    services.ConsolePopen = functools.partial(popen, start_new_session=True)
+    try:
+        yield
+    finally:
+        services.ConsolePopen = popen
 
 
 def remove_left_directories(folder: Path) -> None:

@@ -190,12 +190,14 @@ def test_optuna_proposes_from_the_trials_of_an_earlier_start():
     assert sum(near) >= 6, proposed
 
 
-def test_a_sweep_whose_whole_process_group_is_ended_ends_in_seconds_and_its_trainings_save(tmp_path):
+def test_a_sweep_whose_whole_process_group_is_ended_ends_as_by_ctrl_c_and_its_trainings_save(tmp_path):
     process = begin(tmp_path, "--trials", "2", "--budget", "60m")
     wait_for_reports(tmp_path, process, "t0000-s0")
     os.killpg(process.pid, signal.SIGTERM)
-    _, error = process.communicate(timeout=55)  # Ray by itself waits a minute for its head
-    assert "stopping: the trainings save a checkpoint; the same command continues the sweep" in error
+    out, error = process.communicate(timeout=100)
+    assert process.returncode == 130 and "the same command continues the sweep" in out, error
+    stopping = "stopping: the trainings save a checkpoint; the same command continues the sweep"
+    assert error.splitlines() == [stopping, "parcade: interrupted"]
     deadline = time.monotonic() + 30
     while trainings_of(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.2)

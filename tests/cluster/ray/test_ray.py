@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -324,32 +323,67 @@ def processes_with(text):
     return found
 
 
-def test_a_dead_driver_leaves_a_run_that_resumes_and_a_finished_one_leaves_nothing(tmp_path):
-    run = tmp_path / "run"
+@pytest.fixture
+def folder():
+    """A temporary directory for Ray with a short path, because the paths of its sockets are limited."""
+    with tempfile.TemporaryDirectory(prefix="pcr", dir="/tmp") as made:
+        yield Path(made)
+
+
+def environment_in(folder):
+    return {**os.environ, "TMPDIR": str(folder), "PARCADE_PLAIN": "1"}
+
+
+TRAIN = [sys.executable, "-m", "parcade", "train"]
+
+
+def start_training(run, folder):
+    """Start a training with a cluster of its own in a process group of its own; return at a checkpoint."""
     flags = ["--total-frames", "100000000", "--checkpoint-seconds", "1", "--run-dir", str(run)]
-    command = [sys.executable, "-m", "parcade", "train"]
-    here = Path(tempfile.mkdtemp(prefix="pcr", dir="/tmp"))  # short: Ray's sockets are below it
-    environment = {**os.environ, "TMPDIR": str(here), "PARCADE_PLAIN": "1"}
     process = subprocess.Popen(
-        [*command, *COMMAND, *flags], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+        [*TRAIN, *COMMAND, *flags],
+        env=environment_in(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        process_group=0,
+    )  # fmt: skip
     deadline = time.monotonic() + 300
     while not list((run / "checkpoints").glob("[0-9]*[0-9]")) and time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
         time.sleep(0.2)
+    return process
+
+
+def assert_nothing_of_ray_is_left(folder):
+    mark = str(folder / "parcade-ray-")
+    deadline = time.monotonic() + 120
+    while processes_with(mark) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert processes_with(mark) == [] and list(folder.glob("parcade-ray-*")) == []
+
+
+def test_a_dead_driver_leaves_a_run_that_resumes_and_a_finished_one_leaves_nothing(tmp_path, folder):
+    run = tmp_path / "run"
+    process = start_training(run, folder)
     process.kill()
     process.communicate(timeout=60)
     frames = newest_checkpoint(run)[1]["progress"]["frames"]
     assert frames > 0
-    resume = [*command, "--resume", str(run), "--total-frames", str(frames + 2000), "--actor-cpus", "0.5"]
-    done = subprocess.run(resume, env=environment, capture_output=True, text=True, timeout=400)
+    resume = [*TRAIN, "--resume", str(run), "--total-frames", str(frames + 2000), "--actor-cpus", "0.5"]
+    done = subprocess.run(resume, env=environment_in(folder), capture_output=True, text=True, timeout=400)
     assert done.returncode == 0 and "core_worker" not in done.stderr, done.stderr
     result = json.loads((run / "result.json").read_text())
     assert result["frames"] >= frames + 2000 and result["games_cut_by_resume"] == 0
     assert json.loads((run / "config.json").read_text())["topology"]["actor_cpus"] == 0.5
-    deadline = time.monotonic() + 120
-    while processes_with(str(here / "parcade-ray-")) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert processes_with(str(here / "parcade-ray-")) == []
-    assert list(here.glob("parcade-ray-*")) == []  # not even that of the killed driver
-    shutil.rmtree(here)
+    assert_nothing_of_ray_is_left(folder)  # not even the directory of the killed driver
+
+
+def test_a_signal_to_the_whole_process_group_leaves_a_checkpoint_of_that_moment(tmp_path, folder):
+    """``timeout`` sends its signal to the group, Ray's processes included."""
+    run = tmp_path / "run"
+    process = start_training(run, folder)
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0 and "resume with: parcade train --resume" in out, err
+    assert err.startswith("stopping after this iteration") and err.count("\n") == 1
+    frames = json.loads((run / "result.json").read_text())["frames"]
+    assert newest_checkpoint(run)[1]["progress"]["frames"] == frames
+    assert_nothing_of_ray_is_left(folder)
