@@ -193,6 +193,19 @@ def test_what_does_not_fit_is_refused(module, config, said):
         fit(module, blobs(), F.cross_entropy, config, exchange=connect("local"), optimizer=sgd)
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "said"),
+    [
+        (lambda parameters: None, "the function that makes the optimiser returned a NoneType; expected an"),
+        (torch.optim.LBFGS, "LBFGS.step(closure) computes the loss several times, an update has one"),
+    ],
+)
+def test_what_is_no_optimiser_of_one_gradient_is_refused(optimizer, said):
+    config = FitConfig(batch_size=16)
+    with pytest.raises(UsageError, match=re.escape(said)):
+        fit(nn.Linear(3, 2), blobs(), F.cross_entropy, config, exchange=connect("local"), optimizer=optimizer)
+
+
 @pytest.mark.quick
 def test_an_unknown_launcher_or_device_is_refused():
     with pytest.raises(UsageError, match="engine='slurm'; expected one of auto, local, mpi, gloo"):

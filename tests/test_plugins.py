@@ -318,8 +318,9 @@ def with_loss(result):
         ({"optimizer": lambda self: None}, "optimizer returned a NoneType; expected a function that makes"),
         (
             {"optimizer": lambda self: lambda parameters: None},
-            "the function of Mine.optimizer returned a None",
+            "the function that makes the optimiser returned a NoneType; expected an optimiser, such as",
         ),
+        ({"optimizer": lambda self: torch.optim.LBFGS}, r"LBFGS\.step\(closure\) computes the loss several"),
         ({"get_state": lambda self: None}, "get_state returned a NoneType; expected a dict of tensors"),
     ],
 )

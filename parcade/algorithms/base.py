@@ -185,24 +185,14 @@ def checked_metrics(algorithm: Algorithm, metrics: Any) -> dict[str, Tensor]:
 
 
 def checked_optimizer(algorithm: Algorithm) -> OptimizerFactory:
-    """Return ``optimizer()``. Errors: UsageError unless it is a function that makes an optimiser."""
-    source, make = f"{type(algorithm).__name__}.optimizer", algorithm.optimizer()
-    example = "such as lambda parameters: torch.optim.Adam(parameters, lr=1e-3)"
+    """Return ``optimizer()``. Errors: UsageError unless it is a function."""
+    make = algorithm.optimizer()
     if not callable(make):
         raise UsageError(
-            f"{source} returned a {type(make).__name__}; "
-            f"expected a function that makes the optimiser, {example}"
+            f"{type(algorithm).__name__}.optimizer returned a {type(make).__name__}; "
+            "expected a function that makes the optimiser, such as lambda parameters: torch.optim.Adam(parameters, lr=1e-3)"
         )
-
-    def checked(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        made = make(parameters)
-        if not all(hasattr(made, each) for each in ("step", "param_groups", "state")):  # e.g. a wrapper's
-            raise UsageError(
-                f"the function of {source} returned a {type(made).__name__}; expected an optimiser, {example}"
-            )
-        return made
-
-    return checked
+    return make
 
 
 class TargetNetwork:

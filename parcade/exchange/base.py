@@ -15,6 +15,7 @@ from parcade.errors import UsageError
 from parcade.files.state import part_of
 from parcade.machine.facts import usable_cores
 from parcade.machine.timing import Timer
+from parcade.model.optimizers import made_optimizer
 from parcade.model.parameters import FlatParameters, check_finite, clip_norm, tensors_of
 from parcade.model.policy import Policy, RunningStatistics
 
@@ -72,7 +73,7 @@ class Exchange:
         """Set the policy (or any other module) to update. All ranks start from the parameters of rank 0."""
         self.policy = policy
         self.parameters = FlatParameters(policy)
-        self.optimizer = optimizer([self.parameters.data])
+        self.optimizer = made_optimizer(optimizer, self.parameters.data)
         self.max_grad_norm = max_grad_norm
         self.capture = capture or Capture()
         if self.capture.is_on:

@@ -25,6 +25,7 @@ from parcade.capture.base import Capture
 from parcade.exchange.base import Exchange, OptimizerFactory
 from parcade.files.state import part_of
 from parcade.machine.timing import Timer, process_note
+from parcade.model.optimizers import made_optimizer
 from parcade.model.parameters import FlatParameters, clip_norm, tensors_of
 from parcade.model.policy import Policy, RunningStatistics
 
@@ -74,7 +75,7 @@ class ParameterShard:
     ) -> None:
         self.parameters = nn.Parameter(parameters.detach().clone())
         self.parameters.grad = torch.zeros_like(self.parameters)
-        self.optimizer = optimizer([self.parameters])
+        self.optimizer = made_optimizer(optimizer, self.parameters)
         self.max_staleness = max_staleness
         self.outlier_deviations = outlier_deviations
         self.epoch = -1

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
+from parcade.errors import UsageError
+
 
 def _without_marks(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
     """Return a subclass of the optimiser with its undecorated methods."""
@@ -151,3 +153,24 @@ class RAdam(_OnePass, _without_marks(torch.optim.RAdam)):  # type: ignore[misc]
         # RAdam adds epsilon before it corrects the second moment's bias, Adam after it.
         eps = group["eps"] / (1 - beta ** (float(state["step"]) + 1)) ** 0.5
         _fused_adam(parameter, state, group, lr, eps)
+
+
+def made_optimizer(make: Callable[[list[Any]], object], parameters: Tensor) -> torch.optim.Optimizer:
+    """Return the optimiser that ``make`` makes of a flat vector.
+
+    Errors: UsageError unless it is an optimiser that takes a step with one gradient.
+    """
+    made = make([parameters])
+    kind = type(made).__name__
+    if not all(hasattr(made, each) for each in ("step", "param_groups", "state")):  # e.g. a wrapper's
+        raise UsageError(
+            f"the function that makes the optimiser returned a {kind}; "
+            "expected an optimiser, such as torch.optim.Adam(parameters, lr=1e-3)"
+        )
+    closure = inspect.signature(made.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise UsageError(
+            f"{kind}.step(closure) computes the loss several times, an update has one gradient; "
+            "use an optimiser whose step() takes no argument, such as torch.optim.Adam"
+        )
+    return made  # type: ignore[return-value]
