@@ -189,8 +189,8 @@ def checked_optimizer(algorithm: Algorithm) -> OptimizerFactory:
     make = algorithm.optimizer()
     if not callable(make):
         raise UsageError(
-            f"{type(algorithm).__name__}.optimizer returned a {type(make).__name__}; "
-            "expected a function that makes the optimiser, such as lambda parameters: torch.optim.Adam(parameters, lr=1e-3)"
+            f"{type(algorithm).__name__}.optimizer returned a {type(make).__name__}; expected a function "
+            "that makes the optimiser, such as lambda parameters: torch.optim.Adam(parameters, lr=1e-3)"
         )
     return make
 
