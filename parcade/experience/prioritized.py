@@ -37,7 +37,7 @@ class SumTree:
         nodes = np.asarray(indices, np.int64) + self.width
         self.nodes[nodes] = values
         while nodes[0] > 1:
-            nodes = np.unique(nodes >> 1)
+            nodes >>= 1  # with repetitions: to add a sum again costs less than to find those that are equal
             self.nodes[nodes] = self.nodes[2 * nodes] + self.nodes[2 * nodes + 1]
 
     def sample(self, shares: np.ndarray) -> np.ndarray:

@@ -133,6 +133,19 @@ def too_small(held: int, learning_starts: int) -> UsageError:
     )
 
 
+def ranges(first: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers from ``first[i]`` up to and without ``end[i]``, for one i after the other.
+
+    Args:
+        first, end: ``[n]``; a range that ends before its first number is empty.
+
+    Returns: i of every number, and the numbers; both ``[N]``.
+    """
+    counts = np.maximum(0, end - first)
+    of = np.repeat(np.arange(len(first)), counts)
+    return of, np.arange(len(of)) + (first - np.cumsum(counts) + counts)[of]
+
+
 class Replay:
     """Transitions of ``num_lanes`` environments in bounded memory.
 
@@ -206,51 +219,45 @@ class Replay:
             raise ValueError(
                 f"a block of {T} steps is too long for lanes of {self.length} entries; store it in parts"
             )
-        final_at = {(int(t), int(b)): k for k, (t, b) in enumerate(batch.truncated_at.tolist())}
         before = self.heads.copy()
-        observations = batch.observations.numpy()
-        # Each lane is handled separately, because episodes end at different steps.
-        for b, lane in enumerate(lanes):
-            self._add_lane(int(lane), b, batch, observations, final_at)
+        self._write(lanes, batch)
         self._forget_overwritten(before)
         self._admit(before)
 
-    def _add_lane(
-        self, lane: int, b: int, batch: Batch, observations: np.ndarray, final_at: dict[tuple[int, int], int]
-    ) -> None:
+    def _write(self, lanes: np.ndarray, batch: Batch) -> None:
+        """Write the entries of a block. Per step t and environment b, indices are ``[T, B]``."""
         C, T = self.settings.frame_stack, len(batch.actions)
-        starts = batch.starts[:, b].numpy()
+        begins, cut = batch.starts.numpy().copy(), batch.truncated.numpy()
         # The first step of a lane is stored with its complete stack, even if its episode started earlier.
-        begins = starts.copy()
-        begins[0] |= self.heads[lane] == 0
-        if begins[0] and self.heads[lane]:
+        begins[0] |= self.heads[lanes] == 0
+        for lane in lanes[begins[0] & (self.heads[lanes] > 0)]:
             self._break_off(lane)
-        extra_before = np.where(begins, C - 1, 0)
-        cut = batch.truncated[:, b].numpy()
-        slots_of_step = np.arange(T) + np.cumsum(extra_before) + np.concatenate([[0], np.cumsum(cut)[:-1]])
-        positions = self.heads[lane] + slots_of_step
+        seen_before = np.cumsum(np.where(begins, C - 1, 0), axis=0)
+        finals_before = np.cumsum(cut, axis=0) - cut
+        positions = self.heads[lanes] + np.arange(T)[:, None] + seen_before + finals_before
         slots = positions % self.length
-        newest = observations[:, b, -1] if C > 1 else observations[:, b]
-        self.frames[lane, slots] = newest
-        self.actions[lane, slots] = batch.actions[:, b].numpy()
-        self.rewards[lane, slots] = batch.rewards[:, b].numpy()
-        self.kinds[lane, slots] = STEP
-        ended = (batch.terminated | batch.life_lost)[:, b].numpy()
-        self.ends[lane, slots] = np.where(cut, CUT, np.where(ended, ENDED, GOES_ON))
-        self.versions[lane, slots] = batch.policy_version[:, b].numpy()
-        self.best_values[lane, slots] = batch.behaviour_values[:, b].numpy()
-        self.taken_values[lane, slots] = batch.behaviour_scores[:, b].numpy()
-        for t in np.flatnonzero(extra_before):
-            older = (positions[t] - np.arange(C - 1, 0, -1)) % self.length
-            self.frames[lane, older] = observations[t, b, :-1]
-            self.kinds[lane, older] = SEEN
-        for t in np.flatnonzero(cut):
-            slot = (positions[t] + 1) % self.length
-            final = batch.truncated_observations[final_at[(int(t), b)]].numpy()
-            self.frames[lane, slot] = final[-1] if C > 1 else final
-            self.kinds[lane, slot] = SEEN
-            self.best_values[lane, slot] = self.best_values[lane, slots[t]]
-        self.heads[lane] = positions[-1] + 1 + int(cut[-1])
+        observations = batch.observations.numpy()
+        self.frames[lanes, slots] = observations[:, :, -1] if C > 1 else observations
+        self.actions[lanes, slots] = batch.actions.numpy()
+        self.rewards[lanes, slots] = batch.rewards.numpy()
+        self.kinds[lanes, slots] = STEP
+        ended = (batch.terminated | batch.life_lost).numpy()
+        self.ends[lanes, slots] = np.where(cut, CUT, np.where(ended, ENDED, GOES_ON))
+        self.versions[lanes, slots] = batch.policy_version.numpy()
+        self.best_values[lanes, slots] = batch.behaviour_values.numpy()
+        self.taken_values[lanes, slots] = batch.behaviour_scores.numpy()
+        if C > 1 and begins.any():
+            t, b = np.nonzero(begins)
+            older = (positions[t, b][:, None] - np.arange(C - 1, 0, -1)) % self.length
+            self.frames[lanes[b][:, None], older] = observations[t, b, :-1]
+            self.kinds[lanes[b][:, None], older] = SEEN
+        if cut.any():
+            t, b = batch.truncated_at.numpy().T
+            final, after = batch.truncated_observations.numpy(), (positions[t, b] + 1) % self.length
+            self.frames[lanes[b], after] = final[:, -1] if C > 1 else final
+            self.kinds[lanes[b], after] = SEEN
+            self.best_values[lanes[b], after] = self.best_values[lanes[b], slots[t, b]]
+        self.heads[lanes] = positions[-1] + 1 + cut[-1]
 
     def _break_off(self, lane: int) -> None:
         """Retire the last n steps of an episode that never ended, because a resume cut it off."""
@@ -269,25 +276,17 @@ class Replay:
     def _forget_overwritten(self, before: np.ndarray) -> None:
         """Remove entries from the tree whose slot or stack was overwritten."""
         L, C = self.length, self.settings.frame_stack
-        gone = [
-            b * L + np.arange(max(0, old - L), max(0, new - L + C - 1)) % L
-            for b, (old, new) in enumerate(zip(before, self.heads, strict=True))
-        ]
-        indices = np.concatenate(gone)
+        lanes, positions = ranges(np.maximum(0, before - L), np.maximum(0, self.heads - L + C - 1))
+        indices = lanes * L + positions % L
         self.sampleable -= int((self.tree.leaves[indices] > 0).sum())
         self.tree.update(indices, 0.0)
 
     def _admit(self, before: np.ndarray) -> None:
         """Set the initial priorities of steps that now have n entries after them."""
         L, C, n = self.length, self.settings.frame_stack, self.settings.n_step
-        followed = [
-            np.arange(max(C - 1, old - n, new - L + C - 1), max(0, new - n)) % L
-            for old, new in zip(before, self.heads, strict=True)
-        ]
-        lanes, slots = (
-            np.repeat(np.arange(len(followed)), [len(s) for s in followed]),
-            np.concatenate(followed),
-        )
+        first = np.maximum.reduce([np.full_like(before, C - 1), before - n, self.heads - L + C - 1])
+        lanes, positions = ranges(first, np.maximum(0, self.heads - n))
+        slots = positions % L
         steps = self.kinds[lanes, slots] == STEP
         lanes, slots = lanes[steps], slots[steps]
         self.tree.update(lanes * L + slots, self._first_priorities(lanes, slots))
