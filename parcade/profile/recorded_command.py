@@ -79,7 +79,8 @@ def record(recording: RecordedCommand, folder: Path, made: Path) -> Profile:
         made: an empty directory for the files of the ranks. A training has its run directory in ``made/run``;
             the profile includes its ``config.json``.
 
-    Errors: UsageError if the command rejects its flags or records nothing; RuntimeError if it fails.
+    Errors: UsageError if the command rejects its flags or records nothing; RuntimeError if it fails;
+    KeyboardInterrupt when it has ended after a signal of ``stop_signals``.
     """
     ranks, run = made / "ranks", made / "run"
     ranks.mkdir()
