@@ -20,6 +20,8 @@ from parcade.cluster.processes import wait_for_end
 GRACE_SECONDS = 60.0
 """How long a training may take for its last checkpoint before it is killed, or before a new start of its
 suite or sweep gives up waiting for it."""
+KILL_SECONDS = 5.0
+"""How long to wait for the end of a process that was killed."""
 POLL_SECONDS = 0.5
 """How often a wait for such a training looks whether its suite is stopping."""
 
@@ -89,7 +91,9 @@ class AttachedProcess:
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            # There may be no end to see: stuck in the kernel, or a second Ctrl-C left Popen's lock held.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(KILL_SECONDS)
 
 
 def end_all(processes: Iterable[AttachedProcess]) -> None:

@@ -56,6 +56,22 @@ def test_one_that_does_not_stop_is_killed_with_the_processes_that_it_started(tmp
         process.end(0)
 
 
+def test_ending_one_whose_end_cannot_be_seen_does_not_wait_for_ever(tmp_path, monkeypatch):
+    """A KeyboardInterrupt inside a wait of Popen may leave its lock held."""
+    monkeypatch.setattr(attached_process, "KILL_SECONDS", 0.1)
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    process = start(tmp_path, "train", "stubborn:Env-v0")
+    popen = process._process
+    popen._waitpid_lock.acquire()
+    try:
+        process.end(0)
+        assert process.exit_code() is None
+        wait_until(lambda: not is_running(popen.pid))
+    finally:
+        popen._waitpid_lock.release()
+        popen.wait(60)
+
+
 def test_waiting_for_a_run_that_goes_on_ends_at_its_limit_and_at_once_when_stopping(tmp_path, monkeypatch):
     (tmp_path / "processes").mkdir()
     write_record(tmp_path, own_record("rank", 0))

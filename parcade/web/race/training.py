@@ -17,6 +17,7 @@ from parcade.files.run_directory import complete_checkpoints, set_aside
 NICENESS = 10
 """The training gives way to the person's console."""
 END_SECONDS = 60.0
+KILL_SECONDS = 5.0
 FAST_PRESETS = {"pong": ("--preset", "pong_fast")}
 OTHERWISE = ("--algorithm", "ppo")
 
@@ -81,7 +82,8 @@ def _end(process: subprocess.Popen, log: Path) -> None:
     except subprocess.TimeoutExpired:
         print(f"the training did not end within {END_SECONDS:.0f} s and was ended; see {log}", flush=True)
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel
+            process.wait(KILL_SECONDS)
 
 
 def last_line(log: Path) -> str:
