@@ -65,10 +65,10 @@ def fit(
     Results that cannot be written at the end, e.g. on a full disk, are reported with ``say``. An exception of
     ``evaluate``, ``loss`` or the dataset on rank 0 leaves the module of the last update in ``run``.
 
-    Errors: UsageError for a batch size that the number of ranks does not divide, an unsupported module, a
-    loss that is no scalar with a gradient, a directory that cannot be made or holds a run of ``parcade
-    train``, data that do not fit on the GPU, or ranks with different datasets or settings; RuntimeError when
-    the ranks' parameters differ at the end.
+    Errors: UsageError for a batch size that the number of ranks does not divide, an unsupported module or
+    optimiser, a loss that is no scalar with a gradient, a directory that cannot be made or holds a run of
+    ``parcade train``, data that do not fit on the GPU, or ranks with different datasets or settings;
+    RuntimeError when the ranks' parameters differ at the end.
     """
     check_fit(module, dataset, config, exchange)
     check_same(module, dataset, config, exchange, has_run=run is not None)

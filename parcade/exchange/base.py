@@ -70,7 +70,10 @@ class Exchange:
         max_grad_norm: float | None,
         capture: Capture | None = None,
     ) -> None:
-        """Set the policy (or any other module) to update. All ranks start from the parameters of rank 0."""
+        """Set the policy (or any other module) to update. All ranks start from the parameters of rank 0.
+
+        Errors: UsageError unless ``optimizer`` makes an optimiser that takes a step with one gradient.
+        """
         self.policy = policy
         self.parameters = FlatParameters(policy)
         self.optimizer = made_optimizer(optimizer, self.parameters.data)

@@ -134,12 +134,12 @@ def too_small(held: int, learning_starts: int) -> UsageError:
 
 
 def ranges(first: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers from ``first[i]`` up to and without ``end[i]``, for one i after the other.
+    """Concatenate the ranges from ``first[i]`` up to and without ``end[i]``.
 
     Args:
         first, end: ``[n]``; a range that ends before its first number is empty.
 
-    Returns: i of every number, and the numbers; both ``[N]``.
+    Returns: the i and the value of every number; both ``[N]``, where N is the sum of the ranges' lengths.
     """
     counts = np.maximum(0, end - first)
     of = np.repeat(np.arange(len(first)), counts)

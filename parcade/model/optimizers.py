@@ -156,7 +156,7 @@ class RAdam(_OnePass, _without_marks(torch.optim.RAdam)):  # type: ignore[misc]
 
 
 def made_optimizer(make: Callable[[list[Any]], object], parameters: Tensor) -> torch.optim.Optimizer:
-    """Return the optimiser that ``make`` makes of a flat vector.
+    """Return the optimiser that ``make`` makes of the flat vector ``parameters`` ``[P]``.
 
     Errors: UsageError unless it is an optimiser that takes a step with one gradient.
     """

@@ -378,7 +378,8 @@ def _own_sessions() -> Iterator[None]:
     """Let Ray start its processes in sessions of their own.
 
     A signal to the whole process group, as ``timeout`` sends one, then reaches only the driver, which needs
-    the parts for its checkpoint. Ray has no setting for this, but ends its processes with their driver.
+    the parts for its checkpoint. They end with their driver all the same. Ray 2.60, the only version that
+    parcade accepts, has no setting for this.
     """
     from ray._private import services
 
