@@ -31,10 +31,12 @@ def parse(
     prog: str,
     default: T | None = None,
     whose: Callable[[str], str] = lambda flag: "",
+    also: Sequence[str] = (),
 ) -> T:
     """Parse command-line arguments into a dataclass; fields of nested dataclasses become top-level flags.
 
-    ``whose`` returns advice for an unknown flag, e.g. where it belongs, or an empty string.
+    ``whose`` returns advice for an unknown flag, e.g. where it belongs, or an empty string. ``also`` are the
+    names of flags that were split off before, of which an unknown flag may be a misspelling.
 
     Errors: UsageError of one line that says what was given and expected, with the nearest name. ``--help``
     prints the help and exits with 0.
@@ -56,7 +58,7 @@ def parse(
     except SystemExit as error:
         if error.code in (0, None):
             raise
-        raise UsageError(_one_line(out.getvalue(), prog, whose)) from None
+        raise UsageError(_one_line(out.getvalue(), prog, whose, also)) from None
     except tyro.UnsupportedTypeAnnotationError as error:  # a programming error, not the user's
         raise AssertionError(str(error)) from error
     finally:
@@ -166,7 +168,7 @@ def _missing(lines: list[str]) -> str:
     return "; ".join(found)
 
 
-def _one_line(box: str, prog: str, whose: Callable[[str], str]) -> str:
+def _one_line(box: str, prog: str, whose: Callable[[str], str], also: Sequence[str]) -> str:
     """Reduce tyro's boxed error to one line: its message, or for an unknown flag, the nearest known one."""
     box = re.sub(r"\x1b\[[0-9;]*m", "", box)
     lines = [line.strip().strip("│").strip() for line in box.splitlines()]
@@ -185,6 +187,8 @@ def _one_line(box: str, prog: str, whose: Callable[[str], str]) -> str:
         return f"unknown flag {unknown[1]}; {whose(unknown[1])}"
     if unknown:
         offered = [line.split()[0].rstrip(",") for line in lines[1:] if re.match(r"--[a-z]", line)]
+        # tyro offers only what is near; of the others, only what difflib takes for near.
+        offered += difflib.get_close_matches(unknown[1], [f"--{name}" for name in also])
         near = difflib.get_close_matches(unknown[1], offered, n=1, cutoff=0.0)
         return f"unknown flag {unknown[1]}; " + (f"did you mean {near[0]}?" if near else f"see {prog} --help")
     message = re.sub(

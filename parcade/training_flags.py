@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass, replace
 from typing import Any
 
@@ -125,8 +126,10 @@ def _algorithms_with(name: str) -> list[str]:
     ]
 
 
-def parse_training(arguments: list[str]) -> TrainConfig:
+def parse_training(arguments: list[str], also: Sequence[str] = ()) -> TrainConfig:
     """Parse the flags of ``parcade train``. The algorithm and the presets decide which flags exist.
+
+    ``also`` are the names of the own flags of the command that passes these on, for a misspelt one.
 
     A setting's value comes from the first of these that has it: the user's flag; a flag of ``--preset``;
     ``--env-preset``; the rules of a game id such as ``ALE/Pong-v5``; the agent of ``--from``; the defaults.
@@ -175,7 +178,8 @@ def parse_training(arguments: list[str]) -> TrainConfig:
         defaults.append(TopologyConfig())
     Flags = make_dataclass("Flags", groups, frozen=True)
     whose = functools.partial(_where_to_find, algorithm=_value_of("algorithm", arguments, algorithm))
-    flags = parse(Flags, arguments, prog="parcade train", default=Flags(*defaults), whose=whose)
+    default = Flags(*defaults)
+    flags = parse(Flags, arguments, prog="parcade train", default=default, whose=whose, also=also)
     topology = flags.topology if row.topology else TopologyConfig()
     return TrainConfig(flags.game, flags.run, flags.env, flags.hyper, topology)
 

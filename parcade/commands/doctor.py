@@ -41,6 +41,7 @@ class DoctorFlags:
 
 OWN = ("run", "seconds")
 SWITCHES = ("json", "no-json")
+OWN_FLAGS = (*OWN, *SWITCHES)
 ANSWERED_BY_RUNNING = ("machine-is-busy", "mpi-missing", "mpiexec-missing")
 """Rules that say nothing about a current run: it makes the load itself, and its launcher has started it."""
 
@@ -51,9 +52,9 @@ def planned(words: list[str]) -> TrainConfig:
 
     if words[0].startswith("-") and not any(re.match("--env(=|$)", word) for word in words):
         with contextlib.suppress(UsageError):  # the game may follow the flags
-            return parse_training(words)
+            return parse_training(words, OWN_FLAGS)
         words = ["pong", *words]
-    return parse_training(words)
+    return parse_training(words, OWN_FLAGS)
 
 
 def _config_of(run: Path) -> TrainConfig:
@@ -101,7 +102,7 @@ def doctor(arguments: list[str]) -> int:
     from parcade.flags import parse, split_flags
     from parcade.report.findings import by_gravity
 
-    own, rest = split_flags(arguments, (*OWN, *SWITCHES), switches=SWITCHES)
+    own, rest = split_flags(arguments, OWN_FLAGS, switches=SWITCHES)
     if own[-1:] == ["--help"]:
         print("usage: parcade doctor [GAME] [flags of parcade train] [flags below]\n")
     flags = parse(DoctorFlags, own, prog="parcade doctor")

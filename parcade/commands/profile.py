@@ -103,7 +103,7 @@ def _refuse_bad_training(arguments: list[str]) -> None:
 
     if flag := given_flag(arguments, ("--resume", "--run-dir")):
         raise UsageError(f"parcade profile creates its own run and takes no {flag}; leave it out")
-    config = parse_training(arguments)
+    config = parse_training(arguments, OWN)
     if config.is_topology:
         raise UsageError(
             "parcade profile supports algorithms with one loop on every rank; "

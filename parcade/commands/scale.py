@@ -217,7 +217,7 @@ def _job(words: list[str], flags: ScaleFlags) -> ScaledJob:
         )
     if flag := given_flag(words, ("--engine", "--resume", "--run-dir", "--threads-per-rank")):
         raise UsageError(f"parcade scale sets {flag} itself; leave it out")
-    config = parse_training(words)
+    config = parse_training(words, OWN)
     if config.is_topology:
         raise UsageError(
             f"parcade scale supports algorithms that run on MPI ranks; {config.run.algorithm} is a system of "

@@ -112,6 +112,7 @@ def _plan(flags: SweepFlags, training: list[str]) -> SweepPlan:
     from parcade.suite.plan import budget_flags, seeds_of, set_by_budget
     from parcade.sweep.objective import parse_objective
     from parcade.sweep.plan import SweepPlan
+    from parcade.training_flags import parse_training
 
     if not training:
         raise UsageError("no game; expected parcade sweep GAME --space learning_rate=log:1e-4..1e-2")
@@ -120,6 +121,7 @@ def _plan(flags: SweepFlags, training: list[str]) -> SweepPlan:
     if flag := given_flag(training, tuple(instead)):
         raise UsageError(f"parcade sweep sets {flag} itself; use {instead[flag]}")
     parse_objective(flags.objective)
+    parse_training(training, OWN)  # here, so that a misspelt flag of the sweep is named as one
     plan = SweepPlan(
         training=tuple(training),
         space=flags.space,

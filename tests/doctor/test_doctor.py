@@ -286,6 +286,7 @@ BAD = {
     "another algorithm's flag": (["breakout", "--algorithm", "dqn", "--overlap"], "dqn supports neither"),
     "ranks of one process": (["--ranks", "2"], "ranks=2 needs --engine mpi"),
     "an unknown flag": (["--rank", "2"], "unknown flag --rank; did you mean --ranks?"),
+    "a flag that only doctor has": (["--jsn"], "unknown flag --jsn; did you mean --json?"),
     "a run that is not running": (["--run", "nowhere"], "no process on this machine trains in nowhere"),
 }
 

@@ -52,7 +52,7 @@ SMALL = ["tiny_catch", "--num-envs", "8", "--unroll-length", "16", "--threads-pe
 BAD = {
     "no game": ([], "no game; expected parcade profile GAME"),
     "an unknown game": (["pongg"], "did you mean 'pong'?"),
-    "an unknown flag": (["pong", "--secondz", "3"], "unknown flag --secondz"),
+    "an unknown flag": (["pong", "--secondz", "3"], "unknown flag --secondz; did you mean --seconds?"),
     "a time that is none": (["pong", "--seconds", "0"], "seconds=0.0 is not above 0"),
     "a time without an end": (["pong", "--seconds", "inf"], "seconds=inf is not above 0 and finite; use 30"),
     "a flag without its value": (["pong", "--seconds"], "Missing value for argument '--seconds'"),

@@ -29,6 +29,10 @@ BAD = {
     "no game": ([], "no game; expected parcade scale GAME"),
     "an unknown game": (["pongg"], "did you mean 'pong'?"),
     "an unknown flag": (["pong", "--rankz", "3"], "unknown flag --rankz; did you mean --ranks?"),
+    "a flag that only scale has": (
+        ["pong", "--simulat", "9"],
+        "unknown flag --simulat; did you mean --simulate?",
+    ),
     "ranks that are no numbers": (["pong", "--ranks", "1,two"], "--ranks '1,two' is not a list of numbers"),
     "ranks that do not divide": (
         ["pong", "--ranks", "1,3"],

@@ -398,6 +398,7 @@ BASE = ["sweep", "tiny_catch", "--space", "epochs=1,2"]
         ([*BASE, "--seed", "3"], "parcade sweep sets --seed itself; use --seeds"),
         ([*BASE, "--total-frames=1000"], "parcade sweep sets --total-frames itself; use --budget"),
         ([*BASE, "--budget=1h", "--time-limit=1h"], "parcade sweep sets --time-limit itself; use --budget"),
+        ([*BASE, "--serch", "random"], "unknown flag --serch; did you mean --search?"),
         ([*BASE, "--algorithm", "pppo"], "unknown algorithm"),
         ([*BASE, "--gpus", "0.5"], "gpus=0.5 is for trainings with --device cuda; add that, or leave it out"),
         (["sweep", "pongg", "--space", "epochs=1,2"], "pongg"),
