@@ -1,4 +1,4 @@
-"""Values of actions, importance weights and ranks against their definitions and their special cases."""
+"""Values of actions and importance weights against their definitions and their special cases."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ from parcade.rl.q_learning import (
     importance_weights,
     value_of,
 )
-from parcade.rl.ranks import centered_ranks
 
 pytestmark = pytest.mark.quick
 
@@ -44,9 +43,3 @@ def test_importance_weights_undo_the_sampling():
     drawn = random.choice(50, 200_000, p=p)
     weights = importance_weights(torch.from_numpy(p[drawn]), 50, 1.0).numpy()
     assert np.average(values[drawn], weights=weights) == pytest.approx(values.mean(), abs=0.02)
-
-
-def test_centered_ranks_worked_by_hand():
-    assert centered_ranks(np.array([3.0, -1.0, 7.0])).tolist() == [0.0, -0.5, 0.5]
-    assert centered_ranks(np.array([1.0, 1.0, 2.0])).tolist() == [-0.25, -0.25, 0.5]
-    assert centered_ranks(np.full(4, 2.0)).tolist() == [0.0] * 4
