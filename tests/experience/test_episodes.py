@@ -34,6 +34,7 @@ def test_the_log_adds_up_raw_points_per_game():
     assert log.take_new().tolist() == [[-2.0, 2.0, 6.0, 5.0, 2.0], [16.0, 3.0, 12.0, 4.0, 3.0]]
     assert log.take_new().shape == (0, 5)
     assert log.score.tolist() == [0.0, 7.0]
+    assert log.steps.tolist() == [0, 1] and log.frames.tolist() == [0, 4]
 
 
 def test_a_log_goes_on_from_its_state():

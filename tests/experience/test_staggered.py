@@ -13,21 +13,26 @@ from parcade.testing import TensorEnv
 pytestmark = pytest.mark.quick
 
 
-def staggered(game="tiny_catch", **hyper):
-    return build(game, "vtrace", num_envs=6, num_groups=3, unroll_length=6, **hyper)
+def staggered(game="tiny_catch", num_groups=3, unroll_length=6, **hyper):
+    """Return an algorithm, exchange and source with two environments in each group."""
+    sizes = {"num_envs": 2 * num_groups, "num_groups": num_groups, "unroll_length": unroll_length}
+    return build(game, "vtrace", **sizes, **hyper)
 
 
-def test_unrolls_are_windows_of_one_long_rollout():
+@pytest.mark.parametrize(("groups", "apart"), [(3, 2), (2, 4), (4, 1)])
+def test_unrolls_are_windows_of_one_long_rollout(groups, apart):
     """With a constant policy, the staggered batches are slices of the rollout that plain A2C plays."""
-    policy, _, source = staggered()
-    _, _, plain = build("tiny_catch", "a2c", num_envs=6, unroll_length=14)
+    length, turns = groups * apart, groups + 2  # the first groups end two unrolls
+    policy, _, source = staggered(num_groups=groups, unroll_length=length)
+    _, _, plain = build("tiny_catch", "a2c", num_envs=2 * groups, unroll_length=length + apart * (turns - 1))
     plain.publish(policy.policy)
     whole = plain.next_batch()
-    for turn in range(5):  # steps 6, 8, 10, 12, 14 end an unroll of groups 0, 1, 2, 0, 1
+    for turn in range(turns):
         batch = source.next_batch()
-        columns = slice(2 * (turn % 3), 2 * (turn % 3) + 2)
+        group = turn % groups
+        columns = slice(2 * group, 2 * group + 2)
         for name in STEP_FIELDS:
-            expected = getattr(whole, name)[2 * turn : 2 * turn + 6, columns]
+            expected = getattr(whole, name)[apart * turn : apart * turn + length, columns]
             assert torch.equal(getattr(batch, name), expected), (turn, name)
     assert torch.equal(batch.bootstrap_observations, whole.bootstrap_observations[columns])
 
