@@ -47,6 +47,15 @@ def test_a_log_goes_on_from_its_state():
     np.testing.assert_array_equal(log.take_new(), other.take_new())
 
 
+def test_discarded_episodes_leave_nothing_to_the_next_ones():
+    log = EpisodeLog(np.array([0]))
+    log.record(np.array([3.0]), np.array([4]), np.array([False]), np.array([1]), np.array([True]))
+    log.forget_current()
+    log.add_finished(np.array([[9.0, 8.0, 32.0, 1.0, 8.0]]))  # of another log
+    log.record(np.array([5.0]), np.array([4]), np.array([True]), np.array([2]), np.array([True]))
+    assert log.take_new().tolist() == [[9.0, 8.0, 32.0, 1.0, 8.0], [5.0, 1.0, 4.0, 0.0, 2.0]]
+
+
 def rows(scores, ended_at, env=0):
     return np.array([[s, 10, 40, env, t] for s, t in zip(scores, ended_at, strict=True)], np.float64).reshape(
         -1, 5
