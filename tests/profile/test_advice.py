@@ -251,6 +251,23 @@ def test_cores_that_others_use_are_no_evidence_of_small_batches():
     assert list(advice.batches_too_small(both(**taken)))
 
 
+def test_threads_of_the_run_itself_are_not_taken_for_other_programs():
+    preempted = {"iteration_cpu_seconds": [0.4] * 10, "involuntary_switches": 900}
+    assert list(advice.cores_shared_with_others(both(**preempted)))
+    assert list(advice.cores_shared_with_others(both(pools=POOLS, **preempted))) == []  # 2 x 4 on 4 cores
+
+
+def test_a_rank_that_waits_most_of_the_time_is_not_told_that_its_cores_are_idle():
+    waits = both(split={"learn": 2.0, "wait": 8.0}, pools=[["torch", 2]], iteration_cpu_seconds=[0.3] * 10)
+    assert list(advice.batches_too_small(waits)) == []
+
+
+@pytest.mark.parametrize(("num_envs", "advised"), [(4, 16), (12, 24)])
+def test_small_batches_are_doubled_or_brought_to_eight_a_rank(num_envs, advised):
+    few = with_settings(both(split=split(infer=4.0)), "hyper", num_envs=num_envs)
+    assert f"--num-envs {advised}" in next(advice.batches_too_small(few)).fix
+
+
 def test_one_thread_is_not_told_to_be_fewer():
     few = with_settings(both(split=split(infer=4.0)), "hyper", num_envs=4)
     assert "--threads-per-rank" not in next(advice.batches_too_small(few)).fix
@@ -362,11 +379,18 @@ def test_one_slow_rank_is_named_a_straggler_and_nothing_else_blames_the_waiting(
     assert "straggler" in found and "waiting-for-the-last" not in found
 
 
+def test_a_slower_rank_that_nobody_waits_for_is_no_straggler():
+    assert list(advice.straggler(profile(rank(0), rank(1, SLOW)))) == []
+
+
 def test_the_ranks_at_which_communication_equals_work_solve_the_models_equation():
     two = profile(rank(0, {"learn": 8.0, "communicate": 1.0}), rank(1, {"learn": 8.0, "communicate": 1.0}))
     n = advice.ranks_where_communication_equals_work(two)
     # work / n = communication x log2(n): 16 / n = log2(n) at n = 6.121
     assert n == pytest.approx(6.121, abs=0.001)
+    four = profile(*[rank(i, {"learn": 8.0, "communicate": 1.0}) for i in range(4)])
+    # The cost grows with log2(n) from the one measured on 4 ranks: 32 / n = log2(n) / 2 at n = 16.
+    assert advice.ranks_where_communication_equals_work(four) == pytest.approx(16)
     (finding,) = advice.communication_bound(two)
     assert finding.rule == "communication-will-bound" and "about 6 ranks" in finding.says
     alone = profile(rank(0, {"learn": 8.0}))
