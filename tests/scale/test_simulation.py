@@ -121,6 +121,8 @@ def test_the_allreduce_model_is_found_again_from_its_own_timings():
     found = fit_model([*timings, Timing(1, 8, 1e-7)], cores=2)
     assert max(map(abs, relative_errors(found, timings))) < 1e-6
     assert found.seconds(16, 2**23, 16) == pytest.approx(true.seconds(16, 2**23, 16), rel=1e-4)
+    assert found.seconds(1, 2**23, 1) == 0.0  # one rank has nobody to add to
+    assert len(relative_errors(found, [*timings, Timing(1, 8, 1e-7)])) == len(timings)
     with pytest.raises(ValueError, match="2 ranks or more"):
         fit_model([Timing(1, 8, 1e-7)], cores=2)
 

@@ -78,7 +78,8 @@ def test_the_optimality_gap_counts_scores_above_the_target_as_the_target():
 
 
 def test_a_tie_is_half_an_improvement():
-    assert statistics.probability_of_improvement(np.array([[1.0, 2.0]]), np.array([[1.0, 1.0]])) == 0.75
+    ours, theirs = np.array([[1.0, 2.0, 3.0]]), np.array([[1.0, 1.0, 1.0]])
+    assert statistics.probability_of_improvement(ours, theirs) == pytest.approx((0.5 + 1 + 1) / 3)
 
 
 def padded(*games):
@@ -92,7 +93,7 @@ def test_all_runs_of_all_games_count_and_each_game_alike():
     assert statistics.median(scores) == 1.0
     assert statistics.optimality_gap(scores) == pytest.approx((0.0 + 1 / 5 + 0.5) / 3)
     np.testing.assert_allclose(
-        statistics.performance_profile(scores, np.array([0.2, 2.0])), [2.8 / 3, 0.8 / 3]
+        statistics.performance_profile(scores, np.array([0.2, 2.0, 4.0])), [2.8 / 3, 0.8 / 3, 0.0]
     )
 
 
@@ -124,6 +125,17 @@ def test_an_interval_draws_each_game_from_its_own_runs(random):
     assert found.value == pytest.approx((8 / 9 + 5) / 2)
     # 9 draws of one 8 among nine: none in 35 % of the repetitions, four or more in 1 %.
     assert (found.low, found.high) == pytest.approx((2.5, (24 / 9 + 5) / 2))
+
+
+def test_an_interval_draws_as_many_runs_of_each_game_as_it_has(random):
+    counted = []
+
+    def count(scores):
+        counted.append(tuple((~np.isnan(scores)).sum(0)))
+        return 0.0
+
+    statistics.interval(padded([1.0] * 4, [2.0, 3.0], [5.0]), count, random=random, repetitions=20)
+    assert counted == [(4, 2, 1)] * 21  # the scores themselves, too
 
 
 def test_an_interval_of_equally_many_runs_draws_as_before(random):
