@@ -20,7 +20,7 @@ from typing import NamedTuple
 from parcade.errors import UsageError, unknown_name
 from parcade.files.outputs import drop_output, prepare_streams, say_line
 from parcade.machine.imports import import_torch
-from parcade.stand_ins import stand_ins
+from parcade.stand_ins import RealPackagesNeeded, stand_ins
 
 FIRST_RANK_SECONDS = 10.0  # within which the first rank reports a mistake that all ranks make
 
@@ -154,8 +154,10 @@ def main(arguments: list[str] | None = None) -> int:
     prepare_streams()
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
-    with stand_ins() if _asks_for_help(arguments) else contextlib.nullcontext():
-        return _run(arguments)
+    if _asks_for_help(arguments):
+        with contextlib.suppress(RealPackagesNeeded), stand_ins():
+            return _run(arguments)
+    return _run(arguments)
 
 
 def _asks_for_help(arguments: list[str]) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from parcade.ending import EndedBySignal
 from parcade.errors import UsageError
+from parcade.stand_ins import need_real_packages
 
 GROUP = "parcade"
 
@@ -25,7 +26,10 @@ def load_plugins() -> None:
 
     One that cannot be imported is named on stderr, and the others are still imported.
     """
-    for entry in importlib.metadata.entry_points(group=GROUP):
+    entries = importlib.metadata.entry_points(group=GROUP)
+    if entries:
+        need_real_packages()
+    for entry in entries:
         try:
             with exit_refused():
                 entry.load()

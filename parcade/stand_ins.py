@@ -4,7 +4,8 @@ Help is generated from dataclasses, which are defined in the modules that use th
 example, are defined in the module of their algorithm. These modules import torch, NumPy and gymnasium, which
 help does not use. Inside ``stand_ins()``, such an import returns a module whose attributes are all
 ``Anything``, which works as a base class, a decorator or a number. All modules imported inside are removed
-from ``sys.modules`` at the end.
+from ``sys.modules`` at the end. Code of others, such as plugins, may do anything when it is imported, and
+calls ``need_real_packages`` first.
 """
 
 from __future__ import annotations
@@ -21,6 +22,16 @@ PACKAGES = (
     "torch", "numpy", "gymnasium", "ale_py", "numba", "llvmlite", "matplotlib", "scipy", "psutil", "rich",
     "safetensors",
 )  # fmt: skip
+_active = False
+
+
+class RealPackagesNeeded(BaseException):
+    """Code that no substitute can satisfy would be imported; the command has to run without them.
+
+    No Exception, so that the code in between does not handle it.
+    """
+
+
 OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 
 
@@ -77,15 +88,24 @@ def _root(name: str) -> str:
     return name.partition(".")[0]
 
 
+def need_real_packages() -> None:
+    """Errors: RealPackagesNeeded inside ``stand_ins()``; otherwise do nothing."""
+    if _active:
+        raise RealPackagesNeeded
+
+
 @contextlib.contextmanager
 def stand_ins() -> Iterator[None]:
     """Import substitutes for the packages in ``PACKAGES`` that are not yet imported."""
+    global _active
     before = set(sys.modules)
     finder = _Finder()
     sys.meta_path.insert(0, finder)
+    _active = True
     try:
         yield
     finally:
+        _active = False
         sys.meta_path.remove(finder)
         for name in set(sys.modules) - before:
             if _root(name) in (*PACKAGES, "parcade"):

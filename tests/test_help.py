@@ -116,6 +116,41 @@ def test_what_is_imported_next_to_stand_ins_is_forgotten():
     assert done.returncode == 0, done.stderr
 
 
+PLUGIN = """
+from dataclasses import dataclass
+import numpy as np
+import parcade
+from parcade.algorithms.a2c import A2C, A2CConfig
+
+TABLE = np.zeros(3)
+TABLE[0] = 1  # no substitute for NumPy can do this
+
+@dataclass(frozen=True)
+class OptimistConfig(A2CConfig):
+    hope: float = 0.5
+    "How much better than it is."
+
+parcade.register_algorithm("optimist", A2C, OptimistConfig)
+"""
+
+
+@pytest.mark.processes
+def test_help_of_a_plugins_algorithm_shows_its_flags(tmp_path):
+    (tmp_path / "optimism.py").write_text(PLUGIN)
+    info = tmp_path / "optimism-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: optimism\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[parcade]\noptimism = optimism\n")
+    paths = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    command = [sys.executable, "-m", "parcade", "train", "--algorithm", "optimist", "--help"]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "optimist options" in done.stdout and "--hope FLOAT" in done.stdout
+    assert "How much better than it is." in done.stdout
+
+
 @pytest.mark.parametrize("name", ["__file__", "__path_of_nothing__"])
 def test_stand_ins_have_no_special_attributes(name):
     assert not hasattr(stand_ins.Anything, name)

@@ -16,8 +16,8 @@ PACKAGE = ROOT / "parcade"
 
 # From the bottom: a layer imports only from layers above it in this list, and from its own line.
 LAYERS = """
-errors ending
-random presets plugins ranges stand_ins terminal_picture flags
+errors ending stand_ins
+random presets plugins ranges terminal_picture flags
 machine
 files
 zoo
