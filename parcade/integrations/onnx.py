@@ -22,6 +22,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
+from parcade.errors import UsageError
 from parcade.model.actions import BoxActions
 from parcade.model.policy import Policy
 
@@ -98,6 +99,8 @@ def write_onnx(policy: Policy, dtype: np.dtype, path: Path, metadata: dict[str, 
     Args:
         dtype: of the observations.
         metadata: stored in the file; ``custom_metadata_map`` in onnxruntime.
+
+    Errors: UsageError for a network that takes the traced batch size for a constant.
     """
     observations = torch.zeros(2, *policy.observation_shape, dtype=_torch_dtype(dtype))
     inputs = start_inputs(policy, observations).given()
@@ -114,8 +117,18 @@ def write_onnx(policy: Policy, dtype: np.dtype, path: Path, metadata: dict[str, 
             verbose=False,
         )
         assert program is not None  # the result of the exporter that dynamo=True selects
+        _check_batch_is_free(program.model.graph.inputs, axes)
         program.model.metadata_props.update(metadata)
         program.save(path, external_data=False)
+
+
+def _check_batch_is_free(inputs: Any, axes: dict[str, dict[int, Any]]) -> None:
+    fixed = [each.name for each in inputs for axis in axes[each.name] if isinstance(each.shape[axis], int)]
+    if fixed:
+        raise UsageError(
+            f"the network fixes the batch size of {', '.join(fixed)} when it is traced, as len(x) in a "
+            "reshape does; use x.shape[0], or x.flatten(1)"
+        )
 
 
 def _torch_dtype(dtype: np.dtype) -> torch.dtype:

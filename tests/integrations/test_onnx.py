@@ -1,15 +1,18 @@
 """Exported policies choose the actions of the agents that they come from."""
 
 import json
+import math
 import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import parcade
 from parcade.cli import main
+from parcade.model.networks import NETWORKS
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
@@ -161,6 +164,27 @@ def test_a_mistake_is_one_line_and_leaves_nothing(mistake, exported, tmp_path, c
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("parcade: ") and expected in line
     assert {path.name for path in tmp_path.iterdir()} == {"folder.onnx", "young"}
+
+
+class Reshaped(torch.nn.Linear):
+    """A network that reshapes its input by ``len``, which is a constant when it is traced."""
+
+    num_features = 8
+
+    def forward(self, x):
+        return super().forward(x.reshape(len(x), -1))
+
+
+def test_a_network_that_fixes_the_batch_size_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(NETWORKS, "reshaped", lambda shape, config: Reshaped(math.prod(shape), 8))
+    run = tmp_path / "run"
+    words = "tiny_catch --network reshaped --num-envs 4 --unroll-length 8 --total-frames 64 --engine serial"
+    assert main(["train", *words.split(), "--run-dir", str(run)]) == 0
+    capsys.readouterr()
+    assert main(["export", str(run), "--onnx"]) == 2
+    error = capsys.readouterr().err
+    assert "fixes the batch size of observations" in error and "use x.shape[0]" in error
+    assert not list(run.glob("*.onnx*"))
 
 
 def test_a_missing_package_is_named_with_its_extra(tmp_path, capsys, monkeypatch):
