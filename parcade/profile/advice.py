@@ -32,6 +32,8 @@ LEARNER_SHARE = 0.5
 SMALL_INFERENCE = 8
 COMMUNICATION_SHARE = 0.2
 COPY_SHARE = 0.10
+CACHE_BYTES = 2**20
+"""Of a core's own cache, about. Smaller batches are not copied faster."""
 DEFAULT_CHECKPOINT_SECONDS = 60.0
 
 
@@ -344,8 +346,10 @@ def needless_copies(profile: Profile) -> Iterator[Finding]:
         padding, fixes = "", possible.of_algorithm(profile, games_per_update="fewer --games-per-update")
         if fixes:
             padding = "; episodes are padded to the longest one"
-        elif profile.hyper("unroll_length", 1) > 1:
-            fixes = ["a shorter --unroll-length, whose batch stays in the cache"]
+        elif possible.batch_bytes(profile) > CACHE_BYTES and profile.share("learn", "infer") < LEARNER_SHARE:
+            fixes = possible.of_algorithm(
+                profile, unroll_length="a shorter --unroll-length, whose batch stays in the cache"
+            )
         if possible.plays_atari(profile):
             fixes = [*possible.smaller_images(profile), "a lower --frame-stack", *fixes]
         yield Finding(

@@ -37,6 +37,14 @@ def smaller_images(profile: Profile) -> list[str]:
     return [f"smaller images ({size})"] if plays_atari(profile) and is_large else []
 
 
+def batch_bytes(profile: Profile) -> int:
+    """Return the bytes of a rollout's images on one rank; 0 if it observes no images of consoles."""
+    env = profile.config.get("env", {})
+    colours = {"grey": 1, "rgb": 3}.get(env.get("observations", ""), 0) if plays_atari(profile) else 0
+    stack = env.get("image_height", 0) * env.get("image_width", 0) * env.get("frame_stack", 1) * colours
+    return profile.envs_per_rank * (profile.hyper("unroll_length") or 0) * stack
+
+
 def native_consoles(profile: Profile) -> list[str]:
     """Return the flag of parcade's own consoles, if the run plays those of ale-py."""
     is_ale = plays_atari(profile) and profile.run_setting("backend") == "ale"

@@ -92,6 +92,7 @@ SICK = {
 @pytest.mark.parametrize("rule", advice.RULES, ids=lambda rule: rule.__name__)
 def test_a_rule_speaks_where_it_must_and_is_silent_on_a_healthy_run(rule):
     assert list(rule(profile())) == []
+    assert rule in SICK, f"add a row to SICK: a profile on which {rule.__name__} speaks, and what it says"
     sick, name, level, evidence, fix = SICK[rule]
     (finding,) = rule(sick)
     assert (finding.rule, finding.level) == (name, level)
@@ -234,6 +235,18 @@ def test_advice_on_images_and_consoles_is_for_runs_that_have_larger_ones():
     task = fixes(dataclasses.replace(busy, config={**busy.config, "game": "tiny_catch"}))
     assert not {"--backend", "--image-height", "--frame-stack"} & set(task.split())
     assert "smaller observations" in task
+
+
+def test_a_shorter_unroll_is_advised_only_where_its_batch_leaves_the_cache():
+    copying = with_settings(both(split=split(preprocess=3.0)), "hyper", unroll_length=128)
+    (finding,) = advice.needless_copies(copying)
+    assert "a shorter --unroll-length" in finding.fix  # 16 images of 84x84, 128 times
+    small = with_settings(copying, "hyper", unroll_length=4)
+    task = dataclasses.replace(copying, config={**copying.config, "game": "tiny_catch"})
+    learning = with_settings(both(split=split(preprocess=3.0, learn=9.0)), "hyper", unroll_length=128)
+    for other in (small, task, learning):
+        (finding,) = advice.needless_copies(other)
+        assert "--unroll-length" not in finding.fix
 
 
 def test_ranks_that_share_cores_are_not_told_how_far_to_split_the_job():
