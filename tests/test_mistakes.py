@@ -100,6 +100,10 @@ DAMAGE = {
     "no number of seeds": (of_config("run", "seed", value=float("nan")), "seed=nan: expected an integer"),
     "a game that is a number": (of_config("game", value=3), "game=3: expected a string"),
     "a list of algorithms": (of_config("run", "algorithm", value=["ppo"]), "algorithm=['ppo']: expected"),
+    "an algorithm of a plugin that is not here": (
+        of_config("run", "algorithm", value="huber_a2c"),
+        "config.json has algorithm 'huber_a2c', which is not known here; install the package whose plugin",
+    ),
     "a network of a number": (of_config("hyper", "network", value=3), "config.json does not fit this"),
     "another version": (of_config("schema_version", value="1"), "schema_version '1', expected 2"),
     "no text": (of_text("config.json", b"\xff\xfe"), "cannot be read as JSON"),

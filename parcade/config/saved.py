@@ -14,7 +14,7 @@ from parcade.config.topology import ON_RAY, TopologyConfig
 from parcade.config.train import TrainConfig
 from parcade.envs.games import is_atari, module_of
 from parcade.envs.settings import RENAMED, EnvSettings, of_any_game
-from parcade.errors import UsageError, remedy
+from parcade.errors import UnknownName, UsageError, remedy
 from parcade.files.run_directory import read_json, write_json
 from parcade.model.networks import NetworkConfig
 
@@ -112,6 +112,7 @@ def from_json(data: dict[str, Any], source: str | Path = "config.json") -> Train
         )
     try:
         run = RunConfig(**_with_env_device(data))
+        _check_algorithm(run.algorithm, source)
         env = EnvSettings(
             **{**_with_new_names(data["env"]), "action_subset": tuple(data["env"]["action_subset"])}
         )
@@ -124,6 +125,17 @@ def from_json(data: dict[str, Any], source: str | Path = "config.json") -> Train
         raise UsageError(
             f"{source} does not fit this version of parcade: {error}; use the version that wrote it"
         ) from error
+
+
+def _check_algorithm(name: str, source: str | Path) -> None:
+    """Errors: UsageError for an algorithm that is neither parcade's nor that of an installed plugin."""
+    try:
+        algorithm_row(name)
+    except UnknownName:
+        raise UsageError(
+            f"{source} has algorithm {name!r}, which is not known here; install the package whose plugin "
+            "registers it, or import the module that does"
+        ) from None
 
 
 def _with_env_device(data: dict[str, Any]) -> dict[str, Any]:

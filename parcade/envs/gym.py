@@ -136,7 +136,8 @@ class GymVectorEnv(Checked, VectorEnv):
             raise UsageError(f"{game} has {error}") from None
         if not isinstance(self.single_observation_space, Box):
             raise UsageError(
-                f"{game} has observations {self.single_observation_space}; expected Box observations"
+                f"{game} has observations {self.single_observation_space}; expected Box observations; "
+                "wrap the environment, e.g. in gymnasium.wrappers.FlattenObservation"
             )
 
     def reset(

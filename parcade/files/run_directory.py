@@ -155,6 +155,11 @@ def check_unused(path: Path) -> None:
     So ``remove_unused`` deletes only files of the run. An empty lock may remain from a start that was killed.
     """
     there = [name for name in (*FILES_AT_START, *FOLDERS_AT_START) if os.path.lexists(path / name)]
+    if "config.json" in there and not complete_checkpoints(path):
+        raise UsageError(
+            f"{path} already holds a run, without a checkpoint so far; if it has ended, delete it, "
+            "or use another --run-dir"
+        )
     if "config.json" in there:
         raise UsageError(f"{path} already holds a run; use --resume {path}, or another --run-dir")
     if LOCK_FILE in there and os.path.isfile(path / LOCK_FILE) and not os.path.getsize(path / LOCK_FILE):
@@ -334,7 +339,7 @@ def newest_checkpoint(run: Path, *, check_files: bool = True) -> tuple[Path, dic
     if not refused:
         raise UsageError(
             f"{run} has no usable checkpoint; wait for the first one (--checkpoint-seconds) "
-            "if it is training, or start a new run with another --run-dir"
+            "if it is training; else delete it and start again, or use another --run-dir"
         )
     raise UsageError(
         f"{run} has no usable checkpoint ({'; '.join(refused)}); start a new run with another --run-dir; "

@@ -246,7 +246,7 @@ def test_json_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
 def test_a_directory_that_holds_a_run_or_cannot_be_written_is_refused(tmp_path):
     rd.make_run_directory(tmp_path / "run")
     (tmp_path / "run" / "config.json").write_text("{}")
-    with pytest.raises(UsageError, match="already holds a run; use --resume"):
+    with pytest.raises(UsageError, match="already holds a run, without a checkpoint so far; if it has"):
         rd.make_run_directory(tmp_path / "run")
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):
