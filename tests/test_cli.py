@@ -13,6 +13,8 @@ import pytest
 import parcade
 from parcade.cli import main
 from parcade.commands.train import _finish
+from parcade.config import parse_duration
+from parcade.errors import UsageError
 
 
 @pytest.mark.processes
@@ -190,6 +192,21 @@ def test_a_disk_that_is_full_at_the_start_is_named_and_leaves_nothing_in_the_way
     assert main(["train", "tiny_catch", "--run-dir", str(run)]) == 2
     assert f"run directory {run} cannot be written (No space left on device)" in capsys.readouterr().err
     assert not run.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("1.5h", 5400), ("10m", 600), ("0:01:30", 90), ("36:00:00", 129_600)]
+    + [("1-12:00:05", 129_605)],
+)
+def test_durations_may_have_units_or_be_written_as_slurm_writes_them(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "1:30", "1:60:00", "1-2", "-1:00:00", "1h30", "1:00:00s"])
+def test_what_is_no_duration_or_could_mean_two_is_refused(text):
+    with pytest.raises(UsageError, match="is not a duration; expected e.g. 90s, 10m, 1.5h or 8:00:00"):
+        parse_duration(text)
 
 
 def test_whole_numbers_may_be_written_as_people_write_them():
