@@ -188,8 +188,9 @@ def _one_line(box: str, prog: str, whose: Callable[[str], str], also: Sequence[s
     if unknown:
         offered = [line.split()[0].rstrip(",") for line in lines[1:] if re.match(r"--[a-z]", line)]
         # tyro offers only what is near; of the others, only what difflib takes for near.
-        offered += difflib.get_close_matches(unknown[1], [f"--{name}" for name in also])
-        near = difflib.get_close_matches(unknown[1], offered, n=1, cutoff=0.0)
+        name = unknown[1].partition("=")[0]
+        offered += difflib.get_close_matches(name, [f"--{own}" for own in also])
+        near = difflib.get_close_matches(name, offered, n=1, cutoff=0.0)
         return f"unknown flag {unknown[1]}; " + (f"did you mean {near[0]}?" if near else f"see {prog} --help")
     message = re.sub(
         r"invalid literal for int\(\) with base 10: (.*)",
