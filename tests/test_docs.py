@@ -67,7 +67,9 @@ def test_every_metric_has_its_row_with_the_meaning_that_the_dashboard_shows():
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_algorithm_has_its_page_with_every_flag_and_none_that_is_gone(algorithm):
-    text = (DOCS / "algorithms" / f"{algorithm}.md").read_text()
+    page = DOCS / "algorithms" / f"{algorithm}.md"
+    assert page.exists(), f"write {page}, as the pages of the other algorithms are"
+    text = page.read_text()
     fields = {field.name for field in dataclasses.fields(ALGORITHMS[algorithm].config)}
     known = {f"--{name.replace('_', '-')}" for name in fields} | {
         "--preset",
@@ -125,7 +127,8 @@ def test_every_training_preset_has_its_row_among_the_commands():
 
 
 def test_the_support_matrix_in_the_docs_is_the_one_there_is():
-    assert support_matrix() in (DOCS / "algorithms" / "README.md").read_text()
+    page = DOCS / "algorithms" / "README.md"
+    assert support_matrix() in page.read_text(), f"copy this into {page}:\n{support_matrix()}"
 
 
 # Phrases that STYLE and the glossary rule out, in texts that users read and in docstrings.

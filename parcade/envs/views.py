@@ -111,9 +111,11 @@ class EnvView(SharedAttributes, VectorEnv):
         return getattr(self._env, "can_render", False)
 
     def get_state(self) -> dict[str, np.ndarray]:
+        """Return the complete state as NumPy arrays, also in the middle of an episode."""
         return self._env.get_state()
 
     def set_state(self, state: dict[str, np.ndarray]) -> np.ndarray:
+        """Restore a state from ``get_state``; return its observations ``[n, ...]``. Errors: UsageError."""
         return self.restore(self.read_state(state))
 
     def read_state(self, state: Any) -> Any:

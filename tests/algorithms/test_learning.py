@@ -135,6 +135,7 @@ def play(tmp_path, game, algorithm, frames, target=SOLVED, engine="serial", **hy
 
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "es"])  # its test is below
 def test_it_solves_catch(tmp_path, algorithm):
+    assert algorithm in SOLVES_CATCH, f"add settings to SOLVES_CATCH with which {algorithm} solves tiny_catch"
     result = play(tmp_path, "tiny_catch", algorithm, 60_000, **SOLVES_CATCH[algorithm])
     assert result["score_mean"] >= SOLVED, result
 
