@@ -33,6 +33,7 @@ BAD = {
         ["pong", "--simulat", "9"],
         "unknown flag --simulat; did you mean --simulate?",
     ),
+    "one with its value": (["pong", "--simulat=9"], "unknown flag --simulat=9; did you mean --simulate?"),
     "ranks that are no numbers": (["pong", "--ranks", "1,two"], "--ranks '1,two' is not a list of numbers"),
     "ranks that do not divide": (
         ["pong", "--ranks", "1,3"],
