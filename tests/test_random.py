@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from parcade.experience.device_random import TensorUniforms
-from parcade.random import env_seeds, seeds_of_life, uniforms
+from parcade.random import GOLDEN, _mix, env_seeds, seeds_of_life, uniforms
 
 pytestmark = pytest.mark.quick
 
@@ -29,6 +29,28 @@ def test_numbers_are_uniform_and_uncorrelated_along_every_axis(axis):
     assert ((counts - n / 20) ** 2 / (n / 20)).sum() < 50
     assert abs(np.corrcoef(u[:-1, 0], u[1:, 0])[0, 1]) < 0.02
     assert abs(np.corrcoef(u[:, 0], u[:, 1])[0, 1]) < 0.02
+
+
+def test_numbers_are_those_of_splitmix64():
+    """Its first three outputs of seed 0, with which its implementations are tested."""
+    with np.errstate(over="ignore"):
+        mixed = _mix(GOLDEN * np.arange(1, 4, dtype=np.uint64))
+    assert mixed.tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+
+
+def test_a_seed_means_the_same_numbers_in_every_version():
+    """The commands of published scores name their seeds, and saved runs continue with their keys."""
+    drawn = uniforms(np.array([0, 7], np.uint64), np.array([0, 3]), 2)
+    assert drawn.tolist() == [
+        [0.7054856102290845, 0.5689224331186881],
+        [0.6312700037843647, 0.40324640115325483],
+    ]
+    console, keys = env_seeds(3, 0, 2)
+    assert console.tolist() == [788445325, 228595140]
+    assert keys.tolist() == [2608699061970366186, 3690841963912851417]
+    console, keys = seeds_of_life(console, keys, 2)
+    assert console.tolist() == [1580076323, 1772847525]
+    assert keys.tolist() == [5672700618331233552, 3726831060823044680]
 
 
 def test_env_seeds_are_the_same_over_any_split_into_ranks():

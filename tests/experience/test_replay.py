@@ -188,6 +188,14 @@ def test_new_steps_take_the_largest_priority_where_errors_are_losses():
     assert len(new) and (new == replay.tree.leaves.max()).all()
 
 
+def test_prioritised_samples_are_one_of_each_equal_segment_of_the_priorities():
+    replay = Replay(ReplaySettings(180, 2, GAMMA, 1, 0.5, new_is_largest=True), 3, (1,), np.int32)
+    replay.add(Player(3, 1, seed=0).block(20))
+    n = len(replay)  # of the same priority
+    batch = replay.sample(np.random.default_rng(0).random(n))
+    assert n > 30 and sorted(batch.indices) == sorted(np.flatnonzero(replay.tree.leaves))
+
+
 def test_learned_priorities_change_what_is_sampled_and_stale_ones_do_not():
     player, replay = filled(1, 1, alpha=1.0)
     batch = replay.sample(np.random.default_rng(0).random(64))
