@@ -125,6 +125,38 @@ def test_a_loss_that_stays_high_becomes_the_mean():
     assert shard.ledger[OUTLIER] < 60 and shard.ledger[APPLIED] > 540 and balances(shard)
 
 
+def test_equal_losses_have_no_outlier_and_the_moments_of_the_first_ones_are_their_means():
+    (shard,) = server(1)
+    for number in range(1, 2 * LOSS_MEMORY):
+        push(shard, number, loss=2.0)
+    push(shard, 2 * LOSS_MEMORY, loss=3.0)  # there is no deviation to compare it with
+    assert shard.ledger[OUTLIER] == 0
+    (shard,) = server(1)
+    for number, loss in enumerate([1.0, -2.0, 6.0], start=1):
+        push(shard, number, loss=loss)
+    assert shard.loss_moments == pytest.approx([3, (1 + 2 + 6) / 3, (1 + 4 + 36) / 3])
+
+
+def test_the_moments_of_learners_are_added():
+    (shard,) = server(1)
+    assert shard.merge_moments(None)[1] is None
+    first, second = np.array([4.0, 1.0, 2.0]), np.array([6.0, 3.0, 5.0])
+    assert shard.merge_moments(first)[1].tolist() == [4.0, 1.0, 2.0]
+    assert shard.merge_moments(second)[1].tolist() == [10.0, 4.0, 7.0]
+    assert shard.merge_moments(None)[1].tolist() == [10.0, 4.0, 7.0]
+    assert first.tolist() == [4.0, 1.0, 2.0]  # the caller's array stays
+
+
+def test_parameters_are_pulled_in_the_shards_epoch_only():
+    (shard,) = server(1)
+    push(shard, 1)
+    note, pulled = shard.pull(0)
+    assert np.array_equal(pulled, shard.parameters.detach().numpy()) and note["version"] == 1
+    shard.begin(1)
+    note, pulled = shard.pull(0)
+    assert pulled is None and note == {"epoch": 1, "version": 1}
+
+
 def test_pushes_lost_on_the_way_are_seen_from_the_numbers():
     (shard,) = server(1)
     for number in (1, 2, 5):
