@@ -271,6 +271,25 @@ def learner_bound(profile: Profile) -> Iterator[Finding]:
         )
 
 
+def inference_bound(profile: Profile) -> Iterator[Finding]:
+    """Choosing actions takes most of the time. On a GPU, ``launch_bound`` tells what holds it up."""
+    share, overlaps = profile.host_share("infer"), any(rank.actor_seconds for rank in profile.ranks)
+    if profile.has_device or (overlaps and profile.actor_wait_share <= WAIT_SHARE):
+        return
+    if profile.plays and share > LEARNER_SHARE and share > profile.share("learn"):
+        fixes = possible.of_algorithm(profile, num_envs="more --num-envs, whose actions are chosen together")
+        fixes += ["a smaller --network", *possible.more_ranks(profile)]
+        yield Finding(
+            "inference-bound",
+            "note",
+            says=f"choosing actions takes {share:.0%} of the time: faster emulation would make little "
+            "difference",
+            evidence=f"infer {share:.0%}, learn {profile.share('learn'):.0%}, emulate "
+            f"{profile.host_share('emulate'):.0%}; {profile.envs_per_rank or '?'} environments per rank",
+            fix="try " + ", ".join(fixes),
+        )
+
+
 def communication_bound(profile: Profile) -> Iterator[Finding]:
     """Communication takes much of the time, or will do so with more ranks.
 
@@ -372,6 +391,7 @@ RULES: tuple[Rule, ...] = (
     batches_too_small,
     environment_bound,
     learner_bound,
+    inference_bound,
     communication_bound,
     needless_copies,
     launch_bound,
@@ -385,6 +405,7 @@ EXPLAINED_BY = {
     "waiting-for-the-last": {"straggler", "evaluation-too-frequent"},
     "environment-bound": {"gpu-waits-for-emulation"},
     "learner-bound": {"launch-bound"},
+    "inference-bound": {"batches-too-small"},
     "batches-too-small": {"cores-shared-with-others", "more-ranks-than-cores"},
     "communication-will-bound": {"more-ranks-than-cores"},
 }

@@ -75,6 +75,8 @@ SICK = {
     advice.environment_bound: (both(split=split(emulate=9.0)), "environment-bound", "note", "emulate",
         "--backend native"),
     advice.learner_bound: (both(split=split(learn=9.0)), "learner-bound", "note", "learn", "--epochs"),
+    advice.inference_bound: (both(split=split(infer=9.0)), "inference-bound", "note", "16 environments",
+        "more --num-envs"),
     advice.communication_bound: (both(split=split(communicate=4.0)), "communication-bound", "warning",
         "MB/s measured at start", "--num-minibatches"),
     advice.needless_copies: (both(split=split(preprocess=2.0)), "needless-copies", "note", "preprocess",
@@ -247,6 +249,14 @@ def test_a_shorter_unroll_is_advised_only_where_its_batch_leaves_the_cache():
     for other in (small, task, learning):
         (finding,) = advice.needless_copies(other)
         assert "--unroll-length" not in finding.fix
+
+
+def test_a_run_that_chooses_actions_most_of_the_time_hears_of_it_once():
+    slow = both(split=split(infer=9.0))
+    assert rules(slow) == {"inference-bound"}
+    assert rules(with_settings(slow, "hyper", num_envs=4)) == {"batches-too-small"}
+    assert "learner-bound" in rules(both(split=split(infer=4.0, learn=9.0)))
+    assert list(advice.inference_bound(both(split=split(infer=9.0, learn=9.5)))) == []
 
 
 def test_ranks_that_share_cores_are_not_told_how_far_to_split_the_job():
