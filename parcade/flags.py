@@ -10,7 +10,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import Decimal, localcontext
 from typing import Any, TypeVar
@@ -58,7 +58,7 @@ def parse(
     except SystemExit as error:
         if error.code in (0, None):
             raise
-        raise UsageError(_one_line(out.getvalue(), prog, whose, also)) from None
+        raise UsageError(_one_line(out.getvalue(), prog, whose, [*also, *_names(flags)])) from None
     except tyro.UnsupportedTypeAnnotationError as error:  # a programming error, not the user's
         raise AssertionError(str(error)) from error
     finally:
@@ -115,15 +115,28 @@ def _fill_paragraphs(flags: type) -> None:
             _fill_paragraphs(hint)
 
 
-def _whole_number_flags(flags: type) -> set[str]:
-    """Return the names of the integer flags, including those of nested dataclasses."""
-    found: set[str] = set()
+def _kinds_of_flags(flags: type) -> Iterator[tuple[str, set[Any]]]:
+    """Yield the name of every flag, including those of nested dataclasses, and the types it may have."""
     for name, hint in typing.get_type_hints(flags).items():
-        kinds = set(typing.get_args(hint) or [hint]) - {type(None)}  # int | None is also one
-        found |= {name.replace("_", "-")} if kinds == {int} else set()
-        for kind in kinds:
-            found |= _whole_number_flags(kind) if is_dataclass(kind) else set()
-    return found
+        kinds = set(typing.get_args(hint) or [hint]) - {type(None)}
+        nested = [kind for kind in kinds if is_dataclass(kind)]
+        for kind in nested:
+            yield from _kinds_of_flags(kind)
+        if not nested:
+            yield name.replace("_", "-"), kinds
+
+
+def _names(flags: type) -> list[str]:
+    """Return the names of all flags, without positional arguments."""
+    import tyro
+
+    hints = typing.get_type_hints(flags, include_extras=True).items()
+    positionals = {name for name, hint in hints if tyro.conf.Positional in getattr(hint, "__metadata__", ())}
+    return [name for name, _ in _kinds_of_flags(flags) if name not in positionals]
+
+
+def _whole_number_flags(flags: type) -> set[str]:
+    return {name for name, kinds in _kinds_of_flags(flags) if kinds == {int}}
 
 
 def _plain_numbers(arguments: list[str], whole: set[str]) -> list[str]:
@@ -168,7 +181,7 @@ def _missing(lines: list[str]) -> str:
     return "; ".join(found)
 
 
-def _one_line(box: str, prog: str, whose: Callable[[str], str], also: Sequence[str]) -> str:
+def _one_line(box: str, prog: str, whose: Callable[[str], str], known: Sequence[str]) -> str:
     """Reduce tyro's boxed error to one line: its message, or for an unknown flag, the nearest known one."""
     box = re.sub(r"\x1b\[[0-9;]*m", "", box)
     lines = [line.strip().strip("│").strip() for line in box.splitlines()]
@@ -187,9 +200,9 @@ def _one_line(box: str, prog: str, whose: Callable[[str], str], also: Sequence[s
         return f"unknown flag {unknown[1]}; {whose(unknown[1])}"
     if unknown:
         offered = [line.split()[0].rstrip(",") for line in lines[1:] if re.match(r"--[a-z]", line)]
-        # tyro offers only what is near; of the others, only what difflib takes for near.
+        # tyro offers little for a name with its value; of all others, add what difflib takes for near.
         name = unknown[1].partition("=")[0]
-        offered += difflib.get_close_matches(name, [f"--{own}" for own in also])
+        offered += [f"--{near}" for near in difflib.get_close_matches(name.removeprefix("--"), known)]
         near = difflib.get_close_matches(name, offered, n=1, cutoff=0.0)
         return f"unknown flag {unknown[1]}; " + (f"did you mean {near[0]}?" if near else f"see {prog} --help")
     message = re.sub(

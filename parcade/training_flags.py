@@ -126,6 +126,11 @@ def _algorithms_with(name: str) -> list[str]:
     ]
 
 
+def check_algorithm(arguments: list[str]) -> None:
+    """Check the ``--algorithm`` of a command, importing plugins for its name. Errors: UsageError."""
+    algorithm_row(_value_of("algorithm", arguments, RunConfig().algorithm))
+
+
 def parse_training(arguments: list[str], also: Sequence[str] = ()) -> TrainConfig:
     """Parse the flags of ``parcade train``. The algorithm and the presets decide which flags exist.
 

@@ -149,6 +149,7 @@ def test_help_of_a_plugins_algorithm_shows_its_flags(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert "optimist options" in done.stdout and "--hope FLOAT" in done.stdout
     assert "How much better than it is." in done.stdout
+    assert done.stdout.startswith("To continue a run:") and done.stdout.count("To continue a run:") == 1
 
 
 @pytest.mark.parametrize("name", ["__file__", "__path_of_nothing__"])

@@ -145,6 +145,7 @@ def test_ctrl_c_ends_the_run_and_learn_returns(tmp_path):
     [
         ({"game": "tiny_catsh"}, "unknown game 'tiny_catsh'; did you mean 'tiny_catch'"),
         ({"num_env": 8}, "unknown flag --num-env=8; did you mean --num-envs"),
+        ({"entropy_wght": 0.5}, "unknown flag --entropy-wght=0.5; did you mean --entropy-weight"),
         ({"lerning_rate": None}, "unknown flag --lerning-rate=None; did you mean --learning-rate"),
         ({"clip_rewards": 0}, "^clip_rewards=0: expected True or False$"),
         ({"clip_rewards": "yes"}, "^clip_rewards='yes': expected True or False$"),

@@ -31,11 +31,12 @@ def train(arguments: list[str]) -> int:
             # Defer Ctrl-C: packages that torch imports would swallow the KeyboardInterrupt.
             importing.enter_context(interrupts_wait())
         import parcade.train  # noqa: F401
-        from parcade.training_flags import parse_training
+        from parcade.training_flags import check_algorithm, parse_training
     if resumes:
         with resumed(resume_flags(arguments)) as start:
             return _run(start)
     if any(word in ("-h", "--help") for word in arguments):
+        check_algorithm(arguments)  # before the first line of the help
         print("To continue a run: parcade train --resume DIR (flags: parcade train --resume DIR --help)\n")
     return _run(Start(parse_training(arguments), arguments))
 
