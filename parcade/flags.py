@@ -116,7 +116,7 @@ def _fill_paragraphs(flags: type) -> None:
 
 
 def _kinds_of_flags(flags: type) -> Iterator[tuple[str, set[Any]]]:
-    """Yield the name of every flag, including those of nested dataclasses, and the types it may have."""
+    """Yield the name of every flag, including those of nested dataclasses, and its types other than None."""
     for name, hint in typing.get_type_hints(flags).items():
         kinds = set(typing.get_args(hint) or [hint]) - {type(None)}
         nested = [kind for kind in kinds if is_dataclass(kind)]
@@ -136,6 +136,7 @@ def _names(flags: type) -> list[str]:
 
 
 def _whole_number_flags(flags: type) -> set[str]:
+    """Return the names of the integer flags, those of ``int | None`` included."""
     return {name for name, kinds in _kinds_of_flags(flags) if kinds == {int}}
 
 
@@ -202,7 +203,7 @@ def _one_line(box: str, prog: str, whose: Callable[[str], str], known: Sequence[
         offered = [line.split()[0].rstrip(",") for line in lines[1:] if re.match(r"--[a-z]", line)]
         # tyro offers little for a name with its value; of all others, add what difflib takes for near.
         name = unknown[1].partition("=")[0]
-        offered += [f"--{near}" for near in difflib.get_close_matches(name.removeprefix("--"), known)]
+        offered += [f"--{each}" for each in difflib.get_close_matches(name.removeprefix("--"), known)]
         near = difflib.get_close_matches(name, offered, n=1, cutoff=0.0)
         return f"unknown flag {unknown[1]}; " + (f"did you mean {near[0]}?" if near else f"see {prog} --help")
     message = re.sub(

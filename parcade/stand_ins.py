@@ -22,7 +22,7 @@ PACKAGES = (
     "torch", "numpy", "gymnasium", "ale_py", "numba", "llvmlite", "matplotlib", "scipy", "psutil", "rich",
     "safetensors",
 )  # fmt: skip
-_active = False
+OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 
 
 class RealPackagesNeeded(BaseException):
@@ -30,9 +30,6 @@ class RealPackagesNeeded(BaseException):
 
     No Exception, so that the code in between does not handle it.
     """
-
-
-OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 
 
 class _Anything(type):
@@ -90,22 +87,19 @@ def _root(name: str) -> str:
 
 def need_real_packages() -> None:
     """Errors: RealPackagesNeeded inside ``stand_ins()``; otherwise do nothing."""
-    if _active:
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         raise RealPackagesNeeded
 
 
 @contextlib.contextmanager
 def stand_ins() -> Iterator[None]:
     """Import substitutes for the packages in ``PACKAGES`` that are not yet imported."""
-    global _active
     before = set(sys.modules)
     finder = _Finder()
     sys.meta_path.insert(0, finder)
-    _active = True
     try:
         yield
     finally:
-        _active = False
         sys.meta_path.remove(finder)
         for name in set(sys.modules) - before:
             if _root(name) in (*PACKAGES, "parcade"):

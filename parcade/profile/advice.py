@@ -365,6 +365,7 @@ def needless_copies(profile: Profile) -> Iterator[Finding]:
         padding, fixes = "", possible.of_algorithm(profile, games_per_update="fewer --games-per-update")
         if fixes:
             padding = "; episodes are padded to the longest one"
+        # Where learning takes most of the time, a longer unroll is what helps.
         elif possible.batch_bytes(profile) > CACHE_BYTES and profile.share("learn", "infer") < LEARNER_SHARE:
             fixes = possible.of_algorithm(
                 profile, unroll_length="a shorter --unroll-length, whose batch stays in the cache"
