@@ -30,7 +30,7 @@ exchange
 algorithms
 config
 report
-checkpoint training_flags doctor
+checkpoint training_flags doctor history
 profile loop build
 scale
 topology

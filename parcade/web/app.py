@@ -19,13 +19,13 @@ from starlette.types import Lifespan
 from starlette.websockets import WebSocket
 
 from parcade.errors import UsageError
+from parcade.history.runs import Runs, UnknownRun
 from parcade.machine.timing import SCOPES
 from parcade.report.metrics import METRICS
 from parcade.web import inside
 from parcade.web.agent import Players
 from parcade.web.curves import Curves
 from parcade.web.live import Watcher, serve_live
-from parcade.web.runs import Runs, UnknownRun
 from parcade.web.security import PROTOCOL, Gate, GateMiddleware
 from parcade.web.wire import json_text
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from parcade.errors import UsageError
-from parcade.web.bands import band
-from parcade.web.runs import Runs
-from parcade.web.series import Columns, Curve, decimated, sampled_reports
+from parcade.history.bands import band
+from parcade.history.runs import Runs
+from parcade.history.series import Columns, Curve, decimated, sampled_reports
 
 AXES = ("frames", "wall_seconds", "cpu_seconds", "iterations", "updates", "episodes")
 MOST_CURVES = 400

@@ -13,8 +13,8 @@ from parcade.cluster.stacks import stacks as read_stacks
 from parcade.errors import UsageError
 from parcade.files.reading import read_object
 from parcade.files.run_directory import checkpoint_directory, complete_checkpoints
+from parcade.history.series import last_reports
 from parcade.web.recordings import list_recordings
-from parcade.web.series import last_reports
 
 PART_COUNTERS = ("parts/", "server/", "queue/", "replay/", "predictor/")
 """Prefixes of the metrics that count restarts and losses of a distributed system's parts."""

@@ -22,10 +22,10 @@ from parcade.agent import Agent
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
 from parcade.files.run_directory import complete_checkpoints
+from parcade.history.series import number
 from parcade.web.player_process import run_player
 from parcade.web.recordings import Recording
 from parcade.web.saliency import SALIENCIES
-from parcade.web.series import number
 from parcade.web.stage import Moment, Stage
 from parcade.web.wire import differences, packed, write_message
 

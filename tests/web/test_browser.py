@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from parcade.cli import main
-from tests.web.conftest import report, write_process, write_run
+from tests.history.written_runs import report, write_process, write_run
 
 pytest.importorskip("playwright", reason="needs playwright; run make test-browser")
 CHROMIUM = os.environ.get("PARCADE_CHROMIUM") or shutil.which("chromium")

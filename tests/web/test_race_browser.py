@@ -20,7 +20,8 @@ from parcade.web.race.settings import RaceSettings
 from parcade.web.security import Gate
 from parcade.web.serve import _config, _Server, bound_socket
 from parcade.web.wire import unpacked
-from tests.web.conftest import TOKEN, report, write_run
+from tests.history.written_runs import report, write_run
+from tests.web.conftest import TOKEN
 from tests.web.test_browser import CHROMIUM, OVERFLOWS, WAIT_MS, browser, wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium")]

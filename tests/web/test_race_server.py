@@ -29,7 +29,8 @@ from parcade.web.race.settings import RaceSettings
 from parcade.web.race.training import make_room, training, training_words
 from parcade.web.security import MOST_MESSAGE_BYTES, PROTOCOL, Gate
 from parcade.web.wire import unpacked
-from tests.web.conftest import ORIGIN, TOKEN, received_until_closed, within_time, write_process, write_run
+from tests.history.written_runs import write_process, write_run
+from tests.web.conftest import ORIGIN, TOKEN, received_until_closed, within_time
 from tests.web.test_race import play
 
 SECONDS = 120

@@ -12,7 +12,8 @@ from parcade.cluster.stacks import stacks
 from parcade.errors import UsageError
 from parcade.web.app import STATIC
 from parcade.web.security import MESSAGES_PER_SECOND, MOST_BODY_BYTES, MOST_MESSAGE_BYTES, Gate, Rate
-from tests.web.conftest import TOKEN, received_until_closed, within_time, write_process, write_run
+from tests.history.written_runs import write_process, write_run
+from tests.web.conftest import TOKEN, received_until_closed, within_time
 
 pytestmark = pytest.mark.quick
 DATA = [

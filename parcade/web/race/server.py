@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from parcade.history.series import Columns, MetricsFile
 from parcade.web.app import answer, make_app, page
 from parcade.web.curves import as_text
 from parcade.web.race.book import COLUMNS, Book
@@ -23,7 +24,6 @@ from parcade.web.race.pages import Pages
 from parcade.web.race.settings import RaceSettings
 from parcade.web.race.training import last_line
 from parcade.web.security import PROTOCOL, Gate
-from parcade.web.series import Columns, MetricsFile
 
 
 class Race:

@@ -18,8 +18,8 @@ from parcade.cluster.processes import DIRECTORY, ProcessRecord, read_records
 from parcade.config.run import parse_duration
 from parcade.errors import UsageError
 from parcade.files.reading import read_object
-from parcade.web.series import MetricsFile, last_reports, number
-from parcade.web.status import Heartbeats, run_status
+from parcade.history.series import MetricsFile, last_reports, number
+from parcade.history.status import Heartbeats, run_status
 
 DEEPEST = 3
 MOST_RUNS = 2000

@@ -1,0 +1,48 @@
+"""Run directories written by hand, as trainings leave them."""
+
+import json
+
+from parcade.cluster.processes import DIRECTORY, ProcessRecord, write_record
+
+
+def report(i, **more):
+    """One report of a run, as ``metrics.jsonl`` has it."""
+    return {"frames": 400 * i, "wall_seconds": 2.0 * i, "cpu_seconds": 3.0 * i, "episodes": i,
+            "frames_per_second": 200.0, "score_mean": float(i) if i else None, "loss/value": 1 / (i + 1),
+            "time/learn": 0.75, "time/emulate": 0.25, **more}  # fmt: skip
+
+
+def write_run(root, name, *, reports=10, seed=0, algorithm="ppo", game="pong", result=None, scale=1.0):
+    """Write a run's files; return its directory."""
+    run = root / name
+    run.mkdir(parents=True)
+    settings = {
+        "algorithm": algorithm,
+        "seed": seed,
+        "total_frames": 40_000,
+        "report_seconds": 1.0,
+        "target_score": 18.0,
+    }
+    (run / "config.json").write_text(json.dumps({"schema_version": 1, "game": game, "run": settings}))
+    lines = [json.dumps(report(i, score_mean=scale * i)) for i in range(reports)]
+    (run / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
+    if result:
+        (run / "result.json").write_text(json.dumps({"finished_by": result}))
+    return run
+
+
+def write_process(run, **fields):
+    """Register a process of a run."""
+    (run / DIRECTORY).mkdir(exist_ok=True)
+    usual = {
+        "role": "rank",
+        "number": 0,
+        "pid": 1,
+        "start_ticks": 0,
+        "host": "elsewhere",
+        "beat": 1,
+        "begun": True,
+    }
+    record = ProcessRecord(**{**usual, **fields})
+    write_record(run, record)
+    return record
