@@ -78,6 +78,11 @@ COMMANDS: dict[str, Command] = {
         "watch runs and their agents in the browser, live: dashboard runs",
         imports_torch=True,
     ),
+    "compare": Command(
+        "compare:compare",
+        "[RUNS_DIR ...] [flags]",
+        "compare runs, averaged over their seeds: compare runs --target 18 --out comparison",
+    ),
     "race": Command(
         "race:race",
         "GAME [flags]",

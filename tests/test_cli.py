@@ -13,7 +13,7 @@ import pytest
 import parcade
 from parcade.cli import main
 from parcade.commands.train import _finish
-from parcade.config import parse_duration
+from parcade.durations import parse_duration
 from parcade.errors import UsageError
 
 

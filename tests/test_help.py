@@ -64,6 +64,7 @@ def test_help_of_every_command_imports_neither_torch_nor_numba_and_says_the_same
 LIGHT = [
     ["--version"], ["games"], ["zoo"], ["stacks", "no_such_run"], ["disassemble", "no_such_rom"],
     ["play", "no_such_game"], ["suite", "--no-such-flag"], ["race", "pong", "--no-such-flag"],
+    ["compare", "no_such_runs"],
 ]  # fmt: skip
 IMPORTING = """
 import contextlib, gc, io, json, sys

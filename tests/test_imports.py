@@ -17,7 +17,7 @@ PACKAGE = ROOT / "parcade"
 # From the bottom: a layer imports only from layers above it in this list, and from its own line.
 LAYERS = """
 errors ending stand_ins
-random presets plugins ranges terminal_picture flags
+random presets plugins ranges terminal_picture flags durations
 machine
 files
 zoo

@@ -54,7 +54,7 @@ OWN = ("seconds", "out", "barrier", "no-barrier", "limit", "read")
 
 def profile(arguments: list[str]) -> int:
     """``parcade profile``."""
-    from parcade.config import parse_duration
+    from parcade.durations import parse_duration
     from parcade.flags import parse, split_flags
     from parcade.profile.recorded_command import RecordedCommand, record, train_command, workspace
 

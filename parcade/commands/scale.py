@@ -227,7 +227,7 @@ def _job(words: list[str], flags: ScaleFlags) -> ScaledJob:
 
 
 def _plan(flags: ScaleFlags) -> StudyPlan:
-    from parcade.config import parse_duration
+    from parcade.durations import parse_duration
     from parcade.scale.allreduce_model import Link
     from parcade.scale.study import StudyPlan
 

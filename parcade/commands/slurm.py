@@ -220,7 +220,7 @@ def _gpus_per_node(config, nodes: int, extra: tuple[str, ...]) -> int:
 
 def _allocation(flags: SlurmFlags, config):
     from parcade.cluster.slurm import Allocation
-    from parcade.config import parse_duration
+    from parcade.durations import parse_duration
     from parcade.envs.games import file_word
 
     limit, warning = parse_duration(flags.time), parse_duration(flags.warning)

@@ -1,6 +1,6 @@
 """Everything that decides a run, in frozen dataclasses: flags are made from them, config.json stores them."""
 
-from parcade.config.run import RunConfig, parse_duration
+from parcade.config.run import RunConfig
 from parcade.config.saved import (
     CHANGED_BY_RESUMING,
     check_structure,
@@ -25,7 +25,6 @@ __all__ = [
     "check_structure",
     "from_json",
     "load_config",
-    "parse_duration",
     "save_changes",
     "structure",
     "to_json",

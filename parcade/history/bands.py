@@ -46,5 +46,10 @@ def band(series: list[tuple[np.ndarray, np.ndarray]]) -> Band | None:
     grid = np.linspace(first, last, GRID_POINTS)
     values = np.array([np.interp(grid, x, y) for x, y in series])  # [runs, k]
     mean = values.mean(0)
-    half = t_quantile(len(series) - 1) * values.std(0, ddof=1) / math.sqrt(len(series))
+    half = half_width(values)
     return Band(grid, mean, mean - half, mean + half)
+
+
+def half_width(values: np.ndarray) -> np.ndarray:
+    """Return half the width of the 95 % confidence interval of the mean of ``[runs, ...]``, two or more."""
+    return t_quantile(len(values) - 1) * values.std(0, ddof=1) / math.sqrt(len(values))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from parcade.cluster.processes import DIRECTORY, ProcessRecord, read_records
-from parcade.config.run import parse_duration
+from parcade.durations import parse_duration
 from parcade.errors import UsageError
 from parcade.files.reading import read_object
 from parcade.history.series import MetricsFile, last_reports, number
@@ -53,7 +53,7 @@ class Runs:
     def __init__(self, root: Path) -> None:
         if not os.path.isdir(root):  # False also for a name that is too long
             raise UsageError(
-                f"{root} is not a directory; expected the directory of your runs, e.g. parcade dashboard runs"
+                f"{root} is not a directory; expected the directory of a run, or of your runs, e.g. runs"
             )
         root = root.resolve()
         self._only: str | None = None
@@ -210,7 +210,7 @@ def _facts(run: Path, name: str, ages: dict[str, float | None]) -> dict[str, Any
         "target_score": _number(settings.get("target_score")),
         "total_frames": total,
         "report_seconds": _number(settings.get("report_seconds")) or 5.0,
-        "group": _group(config, settings),
+        "group": _group({**config, "run": settings}),
         "started": ages["config.json"] or ages["metrics.jsonl"] or 0.0,
         **{
             key: last.get(key)
@@ -231,12 +231,28 @@ def _text(value: Any) -> str:
     return value[:200] if isinstance(value, str) else ""
 
 
-def _group(config: dict[str, Any], settings: dict[str, Any]) -> str:
-    """Return a digest that runs share if they differ only by their seed and where they end."""
-    compared = {key: value for key, value in settings.items() if key not in NOT_COMPARED}
+def compared_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """Return what runs share if they differ only by their seed and where they end, from a ``config.json``.
+
+    The names of nested settings are joined by dots, e.g. ``hyper.network.hidden``.
+    """
+    of_run = config.get("run")
+    compared = {key: value for key, value in of_run.items() if key not in NOT_COMPARED} if of_run else {}
     parts = {key: config.get(key) for key in ("game", "env", "hyper", "topology")}
+    return _flat({**parts, "run": compared})
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found = {}
+    for name, value in settings.items():
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
+
+
+def _group(config: dict[str, Any]) -> str:
+    """Return a digest of the compared settings."""
     try:
-        text = json.dumps([parts, compared], sort_keys=True)
+        text = json.dumps(compared_settings(config), sort_keys=True)
     except RecursionError:
         text = ""
     return hashlib.sha256(text.encode()).hexdigest()[:12]

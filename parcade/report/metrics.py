@@ -5,6 +5,13 @@ W&B; the last two can have the names of another library instead (``metric_names.
 Counters are sums over all ranks. Means are over all ranks and over the iterations since the last report.
 """
 
+from __future__ import annotations
+
+from parcade.errors import UsageError
+
+AXES = ("frames", "wall_seconds", "cpu_seconds", "iterations", "updates", "episodes")
+"""Metrics over which curves are drawn: they only grow."""
+
 METRICS: dict[str, str] = {
     "frames": "emulated frames of all steps so far",
     "reset_frames": "emulated frames spent on resets so far; not included in frames",
@@ -81,3 +88,9 @@ METRICS: dict[str, str] = {
     "communicated_bytes": "bytes of gradients each rank has passed to Allreduce since its start or resume; "
     "those of learners, since the start of the run",
 }
+
+
+def check_axis(name: str) -> None:
+    """Check the name of an x axis. Errors: UsageError."""
+    if name not in AXES:
+        raise UsageError(f"axis {name!r} is unknown; expected one of {', '.join(AXES)}")

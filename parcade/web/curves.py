@@ -13,19 +13,13 @@ from parcade.errors import UsageError
 from parcade.history.bands import band
 from parcade.history.runs import Runs
 from parcade.history.series import Columns, Curve, decimated, sampled_reports
+from parcade.report.metrics import check_axis
 
-AXES = ("frames", "wall_seconds", "cpu_seconds", "iterations", "updates", "episodes")
 MOST_CURVES = 400
 MOST_POINTS = 2000
 SAMPLED_POINTS = 160
 MOST_NEW_BYTES = 8 << 20
 """A request reads at most about this much of unread files; for the rest it takes samples."""
-
-
-def check_axis(name: str) -> None:
-    """Check the name of an x axis. Errors: UsageError."""
-    if name not in AXES:
-        raise UsageError(f"axis {name!r} is unknown; expected one of {', '.join(AXES)}")
 
 
 class Curves:

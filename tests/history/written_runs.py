@@ -12,8 +12,10 @@ def report(i, **more):
             "time/learn": 0.75, "time/emulate": 0.25, **more}  # fmt: skip
 
 
-def write_run(root, name, *, reports=10, seed=0, algorithm="ppo", game="pong", result=None, scale=1.0):
-    """Write a run's files; return its directory."""
+def write_run(
+    root, name, *, reports=10, seed=0, algorithm="ppo", game="pong", result=None, scale=1.0, more=()
+):
+    """Write a run's files; return its directory. ``more`` are further parts of its settings."""
     run = root / name
     run.mkdir(parents=True)
     settings = {
@@ -23,7 +25,8 @@ def write_run(root, name, *, reports=10, seed=0, algorithm="ppo", game="pong", r
         "report_seconds": 1.0,
         "target_score": 18.0,
     }
-    (run / "config.json").write_text(json.dumps({"schema_version": 1, "game": game, "run": settings}))
+    config = {"schema_version": 1, "game": game, "run": settings, **dict(more)}
+    (run / "config.json").write_text(json.dumps(config))
     lines = [json.dumps(report(i, score_mean=scale * i)) for i in range(reports)]
     (run / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
     if result:
