@@ -38,9 +38,9 @@ def without(monkeypatch):
 
 def images(seed, *shape, contrast=256):
     random = np.random.default_rng(seed)
-    return torch.as_tensor(
-        (random.integers(0, contrast, shape) + random.integers(0, 257 - contrast)).astype(np.uint8)
-    )
+    room = 257 - contrast
+    darkest = random.integers(room // 4, 3 * room // 4 + 1)  # so that there are darker and brighter pixels
+    return torch.as_tensor((random.integers(0, contrast, shape) + darkest).astype(np.uint8))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
