@@ -76,6 +76,17 @@ def differences(config: TrainConfig, other: TrainConfig) -> str:
 @functools.cache
 def parsed(command: str) -> TrainConfig:
     """Return the config of ``parcade train ...``. Errors: UsageError, as the command itself would give."""
+    before, flag, after = command.partition(" --seed ")
+    if not flag:
+        return _parsed(command)
+    seed, _, rest = after.partition(" ")
+    config = _parsed(f"{before} {rest}".strip())
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, seed=int(seed)))
+
+
+@functools.cache
+def _parsed(command: str) -> TrainConfig:
+    """Parsing takes 0.1 s, so all seeds of a training share one config."""
     return parse_training(command.split()[2:])
 
 
@@ -85,9 +96,8 @@ def command_of(plan: Plan, cell: Cell) -> str:
 
 
 def asked_of(plan: Plan, cell: Cell) -> TrainConfig:
-    """Return the config of a cell. Parsing takes 0.1 s, so the seeds of a game share one config."""
-    config = parsed(command_of(plan, Cell(cell.game, 0)))
-    return dataclasses.replace(config, run=dataclasses.replace(config.run, seed=cell.seed))
+    """Return the config of a cell."""
+    return parsed(command_of(plan, cell))
 
 
 def stored_records() -> list[Record]:
