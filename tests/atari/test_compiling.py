@@ -202,6 +202,21 @@ def test_a_process_that_waits_for_the_compiler_says_so_once(two_uncompiled, tmp_
     assert err.count("parcade: waiting until another process has compiled the consoles ...\n") == 1
 
 
+def test_a_long_compilation_says_now_and_then_how_far_it_is(monkeypatch, capsys):
+    now = 0.0
+    monkeypatch.setattr(preparation.time, "monotonic", lambda: now)
+    notice = preparation._Notice()
+    notice.begin()
+    now = 100.0
+    notice.go_on_with(1, 30)  # nobody waits yet
+    notice.await_()
+    for now, done in ((110.0, 5), (116.0, 9), (120.0, 12), (131.5, 20), (150.0, 30)):  # noqa: B007
+        notice.go_on_with(done, 30)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("parcade: compiling the consoles, only once")
+    assert said[1:] == [f"parcade: {done} of 30 functions are compiled" for done in (9, 20)]
+
+
 def test_a_wait_that_is_over_is_not_reported(tmp_path, capsys):
     notice = preparation._Notice()
     notice.wait()  # in the background, while nobody awaits the consoles

@@ -63,7 +63,9 @@ import sys
 from parcade.atari.compiling import jit, kernel_cache, prepare, side_by_side
 separate = jit.separate_functions().items()
 functions = {name: dispatcher.py_func for name, (dispatcher, _) in separate if name in sys.argv[1:]}
-assert len(functions) == 4 and side_by_side.compile_all(functions, 2)
+said = []
+assert len(functions) == 4 and side_by_side.compile_all(functions, 2, lambda *numbers: said.append(numbers))
+assert sorted(said) == [(1, 4), (2, 4), (3, 4), (4, 4)]
 names = [path.name for path in kernel_cache.cache_directory().glob("*.nbc")]
 assert not [name for name in names if "spin" not in name and "round" not in name]
 for name in functions:
@@ -99,7 +101,7 @@ def test_a_worker_that_cannot_be_started_is_noticed(monkeypatch):
 
 
 def test_after_a_failure_nothing_is_left_of_what_others_have_compiled(tmp_path, monkeypatch):
-    monkeypatch.setattr(side_by_side, "compile_all", lambda functions, count: False)
+    monkeypatch.setattr(side_by_side, "compile_all", lambda *arguments: False)
     monkeypatch.setattr(kernel_cache, "_kernel_folders", set)
     (tmp_path / "tia.run.nbi").write_bytes(b"names that this process will not give")
     prepare._compile_side_by_side(jit.separate_functions(), tmp_path)

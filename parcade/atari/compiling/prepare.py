@@ -23,6 +23,9 @@ from .kernel_cache import (
 )
 from .one_process import only_process
 
+SECONDS_BETWEEN_LINES = 15.0
+"""A busy machine compiles for minutes; then a line says how far it is, not more often than this."""
+
 _lock = threading.Lock()
 _prepared = False
 
@@ -37,6 +40,7 @@ class _Notice:
         self._lock = threading.Lock()
         self._is_awaited = self._is_needed = self._is_printed = self._waits = False
         self._warning = ""
+        self._said_at = 0.0
 
     def await_(self) -> None:
         """Somebody waits for the compiled functions."""
@@ -61,6 +65,14 @@ class _Notice:
             self._is_needed = True
             self._print()
 
+    def go_on_with(self, done: int, count: int) -> None:
+        """Some functions are compiled, of so many."""
+        with self._lock:
+            now = time.monotonic()
+            if self._is_printed and done < count and now >= self._said_at + SECONDS_BETWEEN_LINES:
+                self._said_at = now
+                print(f"parcade: {done} of {count} functions are compiled", file=sys.stderr, flush=True)
+
     def end(self, seconds: float) -> None:
         """Compilation has ended."""
         with self._lock:
@@ -83,8 +95,9 @@ class _Notice:
             print("parcade: waiting until another process has compiled the consoles ...", file=sys.stderr)
         if self._is_awaited and self._is_needed and not self._is_printed:
             self._is_printed = True
+            self._said_at = time.monotonic()
             print(
-                "parcade: compiling the consoles, only once (about 10 seconds on two cores) ...",
+                "parcade: compiling the consoles, only once (about 10 seconds on two idle cores) ...",
                 file=sys.stderr,
                 flush=True,
             )
@@ -161,7 +174,7 @@ def _compile_side_by_side(functions: dict[str, Separate], directory: Path) -> No
     If one of them fails, empty the cache: functions refer to each other by symbol, so all must be present.
     """
     python = {name: dispatcher.py_func for name, (dispatcher, _) in functions.items()}
-    if not side_by_side.compile_all(python, side_by_side.available_cores()):
+    if not side_by_side.compile_all(python, side_by_side.available_cores(), _notice.go_on_with):
         delete_kernels(directory)
 
 

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -22,10 +22,13 @@ main()
 """
 
 
-def compile_all(functions: dict[str, FunctionType], count: int) -> bool:
+def compile_all(
+    functions: dict[str, FunctionType], count: int, report: Callable[[int, int], None] = lambda *of: None
+) -> bool:
     """Compile Python functions into Numba's cache with `count` processes; return whether all succeeded.
 
     functions: Python functions by their names in `jit.separate_functions`.
+    report: called by several threads with the numbers of functions that are compiled, and of all.
     """
     tasks = Tasks(functions)
     with contextlib.ExitStack() as workers:
@@ -35,7 +38,7 @@ def compile_all(functions: dict[str, FunctionType], count: int) -> bool:
                 process = workers.enter_context(_started())
             except OSError:  # no interpreter to start, or no more processes
                 break
-            threads.append(threading.Thread(target=_feed, args=(worker, process, tasks), daemon=True))
+            threads.append(threading.Thread(target=_feed, args=(worker, process, tasks, report), daemon=True))
             threads[-1].start()
         for thread in threads:
             thread.join()
@@ -54,6 +57,7 @@ class Tasks:
         separate = set(functions.values())
         self._parts = {name: parts(function, separate) for name, function in functions.items()}
         self._worker_of: dict[FunctionType, int] = {}
+        self.count = len(functions)
         self._lock = threading.Lock()
         self.done: list[str] = []
 
@@ -127,7 +131,7 @@ def _started() -> Iterator[subprocess.Popen]:
             process.stdin.close()
 
 
-def _feed(worker: int, process: subprocess.Popen, tasks: Tasks) -> None:
+def _feed(worker: int, process: subprocess.Popen, tasks: Tasks, report: Callable[[int, int], None]) -> None:
     """Send functions to a process one by one. If the process fails, its function stays uncompiled."""
     while (name := tasks.take(worker)) is not None:
         try:
@@ -137,3 +141,4 @@ def _feed(worker: int, process: subprocess.Popen, tasks: Tasks) -> None:
         except (OSError, ValueError):  # the process has exited
             return
         tasks.done.append(name)
+        report(len(tasks.done), tasks.count)
