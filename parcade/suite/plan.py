@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
+from parcade.durations import parse_duration
 from parcade.envs.games import is_atari
 from parcade.errors import UsageError, remedy
 from parcade.files.reading import fits
@@ -23,7 +24,6 @@ _BUDGET = re.compile(r"^(\d+(?:\.\d+)?)([kM]?)-(steps|frames)$")
 MOST_SEEDS = 1000
 # Of a seed, or of their number: longer ones exceed 64 bits, and very long ones Python's own limit.
 MOST_DIGITS = 20
-_DURATION = re.compile(r"^\d+(?:\.\d+)?[smh]$")
 _FACTOR = {"": 1, "k": 1_000, "M": 1_000_000}
 
 
@@ -88,7 +88,7 @@ class Plan:
 
 
 def budget_flags(budget: str, step_frames: int = 1) -> list[str]:
-    """Translate ``10M-steps``, ``200M-frames`` or ``2h`` to flags of ``parcade train``.
+    """Translate ``10M-steps``, ``200M-frames``, ``2h`` or ``2:00:00`` to flags of ``parcade train``.
 
     ``step_frames`` is the number of frames per step. Errors: UsageError for anything else.
     """
@@ -98,14 +98,23 @@ def budget_flags(budget: str, step_frames: int = 1) -> list[str]:
         frames = number * step_frames if amount[3] == "steps" else number
         if 1 <= frames < math.inf:
             return ["--total-frames", str(round(frames))]
-    elif _DURATION.match(budget):
+    elif _is_duration(budget):
         return ["--time-limit", budget]
     raise UsageError(f"budget {budget!r} is not a budget; use e.g. 10M-steps, 200M-frames or 2h")
 
 
 def set_by_budget(budget: str) -> tuple[str, ...]:
     """Return the flags that a budget sets. Next to a duration, ``--total-frames`` remains the user's."""
-    return ("--time-limit",) if _DURATION.match(budget) else ("--time-limit", "--total-frames")
+    return ("--time-limit",) if _is_duration(budget) else ("--time-limit", "--total-frames")
+
+
+def _is_duration(budget: str) -> bool:
+    """Return whether a budget is a time. A bare number is none: it could count steps or frames."""
+    try:
+        parse_duration(budget)
+    except UsageError:
+        return False
+    return budget.strip()[-1] in "smh" or ":" in budget
 
 
 def seeds_of(text: str) -> tuple[int, ...]:

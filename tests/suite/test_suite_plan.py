@@ -14,6 +14,7 @@ from parcade.training_flags import parse_training
         ("10M-steps", ["--total-frames", "40000000"]),
         ("1.5k-frames", ["--total-frames", "1500"]),
         ("2h", ["--time-limit", "2h"]),
+        ("1-12:00:00", ["--time-limit", "1-12:00:00"]),
     ],
 )
 def test_budgets_become_flags_of_a_training(budget, flags):
@@ -52,7 +53,7 @@ def test_a_presets_target_score_does_not_end_trainings_before_their_budget(flags
 
 
 @pytest.mark.parametrize(
-    "budget", ["10M", "10 M-steps", "-1M-steps", "0-frames", "fast", f"1{'0' * 400}-steps"]
+    "budget", ["10M", "90", "", "1:30", "10 M-steps", "-1M-steps", "0-frames", "fast", f"1{'0' * 400}-steps"]
 )
 def test_bad_budgets_are_refused(budget):
     with pytest.raises(UsageError, match="is not a budget; use e.g. 10M-steps"):
