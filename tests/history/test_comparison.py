@@ -75,6 +75,15 @@ def test_groups_without_a_name_of_their_own_are_named_by_a_run(root):
     assert sorted(labels(root)) == [f"ppo as {root / 'a'}", f"ppo as {root / 'b'}"]
 
 
+def test_as_many_settings_as_fit_a_table_are_named(root):
+    names = [f"setting_{i}" for i in range(MOST_SETTINGS)]
+    for run, value in (("a", 1), ("b", 2)):
+        write_run(root, run, more=hyper(**dict.fromkeys(names, value)))
+    assert sorted(labels(root)) == [
+        " ".join(["ppo", *(f"{name}={value}" for name in names)]) for value in (1, 2)
+    ]
+
+
 def test_a_setting_that_an_older_version_did_not_have_names_no_group(root):
     write_run(root, "old", more=hyper(epochs=3))
     write_run(root, "new", more=hyper(epochs=3, invented_later=True))
@@ -96,6 +105,17 @@ def test_a_point_of_the_axis_compares_there_and_leaves_out_runs_that_ended_befor
     assert f"Ended before, and left out: {root / 'short'}." in page_of(root, at=2200)
     (by_clock,) = groups_in(root, x="wall_seconds", at=5)
     assert by_clock.values.tolist() == [2.5, 2.5]
+    (at_a_report,) = groups_in(root, at=1200)
+    assert at_a_report.values.tolist() == [3, 3]
+
+
+def test_before_its_first_score_a_run_has_no_value(root):
+    metrics = write_run(root, "a") / "metrics.jsonl"
+    first, *others = metrics.read_text().splitlines()
+    metrics.write_text("\n".join([json.dumps({**json.loads(first), "score_mean": None}), *others]) + "\n")
+    assert groups_in(root, at=100)[0].values.tolist() == []
+    assert groups_in(root, at=400)[0].values.tolist() == [1]
+    assert "left out" not in page_of(root, at=100)
 
 
 def test_runs_of_different_length_are_told_where_all_have_arrived(root):
@@ -118,6 +138,7 @@ def test_the_first_report_at_the_target_is_found_in_each_run(root):
         write_run(root, f"s{seed}", seed=seed, scale=scale)
     (group,) = groups_in(root, target=5.5)
     assert group.reached_at.tolist() == [2400, 1200]
+    assert groups_in(root, target=6)[0].reached_at.tolist() == [2400, 1200]  # the value itself
     shown = page_of(root, target=5.5)
     assert "| reached 5.5 | frames to 5.5, median |" in shown and "| 2 of 3 | 1.8k (1.2k to 2.4k) |" in shown
     assert "| 0:09 (0:06 to 0:12) |" in page_of(root, target=5.5, x="wall_seconds")
@@ -148,7 +169,8 @@ def test_a_report_has_the_table_the_picture_and_the_mean_curve(root, tmp_path, c
     assert main(["compare", str(root), "--target", "6", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert printed.endswith(f"report in {out}\n") and "ppo" in printed
-    assert "| ppo | 2 | 13.50 |" in (out / "report.md").read_text()
+    assert "| ppo | 2 | 13.50 | -43.68 to 70.68 |" in (out / "report.md").read_text()
+    assert "several runs have the seed" not in (out / "report.md").read_text()
     assert "![mean curves" in (out / "report.md").read_text()
     assert "data:image/png;base64," in (out / "report.html").read_text()
     rows = list(csv.DictReader((out / "curves.csv").read_text().splitlines()))
@@ -165,7 +187,7 @@ def test_a_run_that_has_not_reported_stands_in_the_table(root, tmp_path):
     write_run(root, "starting", seed=2, reports=0)
     write_run(root, "alone", algorithm="pqn", reports=0)
     shown = page_of(root)
-    assert "| ppo | 1 of 2 | 9.00 |" in shown and "| pqn | 0 of 1 |  |" in shown
+    assert shown.index("| ppo | 1 of 2 | 9.00 |") < shown.index("| pqn | 0 of 1 |  |")
     assert main(["compare", str(root), "--out", str(tmp_path / "out")]) == 0
 
 
