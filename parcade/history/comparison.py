@@ -181,6 +181,7 @@ def _labels(firsts: Sequence[Run]) -> dict[str, str]:
             words = [f"{name.rpartition('.')[2]}={run.settings[name]}" for name in differing]
             labels[run.group] = " ".join([run.algorithm, *words])
         names = [labels[run.group] for run in alike]
-        if len(differing) > MOST_SETTINGS or len(set(names)) < len(names):
+        is_known = bool(alike[0].algorithm)
+        if not is_known or len(differing) > MOST_SETTINGS or len(set(names)) < len(names):
             labels |= {run.group: f"{run.algorithm} as {run.name}".strip() for run in alike}
     return labels

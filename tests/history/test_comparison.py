@@ -1,5 +1,6 @@
 """Runs next to each other: their groups, what they reach, and the command ``parcade compare``."""
 
+import contextlib
 import csv
 import json
 
@@ -8,9 +9,10 @@ import pytest
 
 from parcade.cli import main
 from parcade.errors import UsageError
+from parcade.history import comparison_page
 from parcade.history.comparison import MOST_SETTINGS, Question, compare, find_runs
-from parcade.history.comparison_page import comparison_page
 from parcade.report.page import to_markdown
+from parcade.report.plots import figure_in
 from tests.history.written_runs import write_run
 
 pytestmark = pytest.mark.quick
@@ -21,7 +23,7 @@ def groups_in(root, **question):
 
 
 def page_of(root, **question):
-    return to_markdown(comparison_page(groups_in(root, **question), Question(**question)))
+    return to_markdown(comparison_page.comparison_page(groups_in(root, **question), Question(**question)))
 
 
 def labels(root):
@@ -180,6 +182,68 @@ def test_a_report_has_the_table_the_picture_and_the_mean_curve(root, tmp_path, c
     assert float(mean[-1]["low"]) == pytest.approx(13.5 - 12.706 * 4.5)
     assert [row["frames"] for row in single] == [str(400 * i) for i in range(10)]
     assert {(row["low"], row["high"]) for row in single} == {("", "")}
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are drawn, also after they are closed."""
+    figures = []
+
+    @contextlib.contextmanager
+    def keeping(*arguments, **options):
+        with figure_in(*arguments, **options) as (figure, axes):
+            figures.append(figure)
+            yield figure, axes
+
+    monkeypatch.setattr(comparison_page, "figure_in", keeping)
+    return figures
+
+
+def test_every_game_has_a_panel_with_means_bands_and_single_runs(root, tmp_path, drawn):
+    for seed in (1, 2):
+        write_run(root, f"s{seed}", seed=seed, scale=seed)
+    write_run(root, "single", algorithm="pqn")
+    for game in ("boxing", "breakout", "qbert"):
+        write_run(root, game, game=game)
+    for name, length in (("short", 2), ("late", 9)):  # seeds without a common stretch
+        write_run(root, name, game="tennis", seed=length)
+        lines = (root / name / "metrics.jsonl").read_text().splitlines(keepends=True)
+        (root / name / "metrics.jsonl").write_text("".join(lines[length - 2 : length]))
+    question = Question(target=5)
+    comparison_page.draw_curves(groups_in(root), question, tmp_path / "curves.png")
+    (figure,) = drawn
+    panels = {axis.get_title(): axis for axis in figure.axes if axis.axison}
+    assert list(panels) == ["boxing", "breakout", "pong", "qbert", "tennis"] and len(figure.axes) == 6
+    pong = panels["pong"]
+    assert pong.get_legend_handles_labels()[1] == ["ppo (mean of 2)", "pqn"]
+    assert (pong.get_xlabel(), pong.get_ylabel()) == ("frames", "score_mean")
+    thin, mean, single = ([line for line in pong.lines if line.get_linewidth() == w] for w in (0.7, 1.8, 0.8))
+    assert [line.get_ydata()[-1] for line in thin] == [9, 18]
+    assert [line.get_ydata()[-1] for line in mean] == [13.5, 9] and single[0].get_ydata()[0] == 5
+    band = pong.collections[0].get_paths()[0].vertices[:, 1]
+    assert band.max() == pytest.approx(13.5 + 12.706 * 4.5)
+    assert panels["tennis"].get_legend_handles_labels()[1] == ["ppo (mean of 2)"]
+    assert [len(line.get_xdata()) for line in panels["tennis"].lines] == [2, 2, 0, 2]
+
+
+def test_the_report_explains_its_metric_and_lists_every_run(root):
+    write_run(root, "a", seed=7)
+    write_run(root, "b", algorithm="pqn", scale=0.001)
+    (root / "b" / "config.json").unlink()
+    shown = page_of(root)
+    assert "score_mean: mean raw score of the last 100 finished episodes. Runs of a group" in shown
+    assert f"| {root / 'a'} | ppo | 7 | running | 3.6k | 9.00 |" in shown
+    assert f"| {root / 'b'} | as {root / 'b'} |  | running | 3.6k | 0.009 |" in shown
+
+
+def test_what_a_run_does_not_have_is_null_in_json(root, capsys):
+    write_run(root, "a", reports=1)
+    write_run(root, "b", seed=1, reports=0)
+    assert main(["compare", str(root), "--json", "--target", "3"]) == 0
+    printed = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    (group,) = printed["groups"]
+    assert (group["mean"], group["interval"], printed["target"]) == (0.0, None, 3.0)
+    assert [(run["value"], run["reached_at"]) for run in group["runs"]] == [(0.0, None), (None, None)]
 
 
 def test_a_run_that_has_not_reported_stands_in_the_table(root, tmp_path):
