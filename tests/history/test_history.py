@@ -11,7 +11,7 @@ import pytest
 
 from parcade.cluster.processes import own_record, start_ticks, write_record
 from parcade.errors import UsageError
-from parcade.history import status
+from parcade.history import series, status
 from parcade.history.bands import band
 from parcade.history.runs import Runs
 from parcade.history.series import Columns, MetricsFile, decimated, last_reports, sampled_reports
@@ -131,6 +131,23 @@ def test_the_remaining_time_ends_at_the_time_limit(root, total_frames, time_limi
     assert summary["eta_seconds"] == pytest.approx(left)
 
 
+def test_the_remaining_time_follows_the_rate_of_the_last_reports(root):
+    run = write_run(root, "a", reports=10)
+    slow = [report(9 + i, wall_seconds=18 + 20.0 * i, frames=3600 + 400 * i) for i in range(1, 31)]
+    with open(run / "metrics.jsonl", "a") as file:
+        file.writelines(json.dumps(each) + "\n" for each in slow)
+    (summary,) = Runs(root).scan()
+    assert summary["eta_seconds"] == pytest.approx((40_000 - 15_600) / 20)
+
+
+def test_runs_whose_settings_stand_in_another_order_are_of_one_group(root):
+    write_run(root, "a", more={"hyper": {"epochs": 3, "num_envs": 8}})
+    write_run(root, "b", more={"hyper": {"num_envs": 8, "epochs": 3}})
+    write_run(root, "c", more={"hyper": {"num_envs": 8, "epochs": 4}})
+    groups = {each["id"]: each["group"] for each in Runs(root).scan()}
+    assert groups["a"] == groups["b"] != groups["c"]
+
+
 def test_runs_are_found_below_other_directories_and_a_run_can_be_named_itself(root):
     run = write_run(root, "study/deep/a")
     write_run(root, "b")
@@ -172,6 +189,26 @@ def test_a_growing_file_is_read_once_and_a_replaced_one_anew(tmp_path):
     other.write_text(json.dumps(report(7)) + "\n")
     os.replace(other, path)
     assert file.read_new()["frames"].tolist() == [2800]
+
+
+def test_a_file_is_read_in_chunks_without_lines_that_are_too_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(series, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(series, "MOST_LINE_BYTES", 400)
+    path = tmp_path / "metrics.jsonl"
+    lines = [json.dumps(report(i)) for i in range(9)]
+    lines[4] = json.dumps(report(4, note="x" * 1000))
+    path.write_text("\n".join(lines) + "\n")
+    assert max(len(line) for line in lines if line != lines[4]) < 400
+    expected = [400 * i for i in range(9) if i != 4]
+    assert MetricsFile(path).read_new()["frames"].tolist() == expected
+    assert [each["frames"] for each in last_reports(path)] == expected
+
+
+def test_a_damaged_file_with_endless_names_keeps_the_first_ones(monkeypatch):
+    monkeypatch.setattr(series, "MOST_COLUMNS", 2)
+    columns = Columns([{"a": 1.0}, {"b": 2.0, "c": 3.0}])
+    columns.extend([{"d": 4.0, "a": 5.0}])
+    assert columns.names == ["a", "b"] and columns["a"][[0, 2]].tolist() == [1, 5]
 
 
 def test_what_a_thread_has_read_neither_grows_nor_hinders_another_thread(tmp_path):
