@@ -123,12 +123,13 @@ def _of(some: int, every: int) -> str:
 
 
 def _shown(value: float) -> str:
-    """Return a value with two decimals below 100 and one above; a small one with three digits."""
+    """Return a value with at least three digits, and at most three decimals unless it is very small."""
+    size = abs(value)
     if math.isnan(value):
         return ""
-    if 0 < abs(value) < 0.1:
+    if 0 < size < 0.01:
         return f"{value:.3g}"
-    return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.1f}"
+    return f"{value:,.{3 if 0 < size < 1 else 2 if size < 100 else 1}f}"
 
 
 def _shown_x(value: float, x: str) -> str:

@@ -66,7 +66,7 @@ class _Notice:
             self._print()
 
     def go_on_with(self, done: int, count: int) -> None:
-        """Some functions are compiled, of so many."""
+        """Of ``count`` functions, ``done`` are compiled."""
         with self._lock:
             now = time.monotonic()
             if self._is_printed and done < count and now >= self._said_at + SECONDS_BETWEEN_LINES:
