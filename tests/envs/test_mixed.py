@@ -132,3 +132,9 @@ def test_games_with_a_subset_of_their_actions_reset_some():
     after = env.reset(options={"reset_mask": mask})[0]
     assert np.array_equal(after[~mask], before[~mask]) and not np.array_equal(after[mask], before[mask])
     env.close()
+
+
+def test_closing_closes_the_environments_of_every_game():
+    env = make_vec(["pong", "breakout"], 2, "native", **SMALL)
+    env.close()
+    assert [each.closed for each in env._envs] == [True, True]
