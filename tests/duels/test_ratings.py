@@ -42,7 +42,7 @@ def test_players_that_never_met_are_compared_through_those_they_met_alone():
     rated = bradley_terry(np.array([[0, 7, 0], [3, 0, 9], [0, 1, 0]]))
     expected = [400 * np.log10(7.5 / 3.5), 400 * np.log10(9.5 / 1.5)]
     assert rated.ratings[:2] - rated.ratings[1:] == pytest.approx(expected, rel=1e-6)
-    # Differences vary independently, with 1 / (n p q); the first rating is (2 first + second) / 3 from the mean.
+    # The differences are independent; the first rating is (2 first + second) / 3 above the mean.
     first, second = (11 / (7.5 * 3.5), 11 / (9.5 * 1.5))
     expected = 400 / np.log(10) * np.sqrt((4 * first + second) / 9)
     assert rated.errors[0] == pytest.approx(expected, rel=1e-6)
