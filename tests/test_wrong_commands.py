@@ -129,6 +129,10 @@ BAD = {
         "train pong --device cuda --algorithm impala --engine ray --actor-gpus 1",
         "actors use CPU cores",
     ),
+    "a part of a second GPU": (
+        "train pong --device cuda --algorithm impala --engine ray --learner-gpus 1.5",
+        "learner_gpus=1.5: Ray reserves a share of one GPU or whole GPUs; use 1 or 2",
+    ),
     "more environments than threads serve": (
         "train tiny_catch --num-envs 400000 --unroll-length 2 --threads-per-rank 1",
         "400,000 environments on 1 thread(s) may take 400 s per step, more than the 120 s",

@@ -237,6 +237,13 @@ def _check_topology(config: TrainConfig) -> None:
         raise UsageError(
             f"actor_gpus={topology.actor_gpus:g}: actors use CPU cores with --device cuda; leave it out"
         )
+    for name in ("actor_gpus", "learner_gpus"):
+        gpus = getattr(topology, name)
+        if gpus > 1 and gpus != int(gpus):
+            raise UsageError(
+                f"{name}={gpus:g}: Ray reserves a share of one GPU or whole GPUs; "
+                f"use {int(gpus)} or {int(gpus) + 1}"
+            )
     if run.overlap:
         raise UsageError(
             f"algorithm {run.algorithm} does not support --overlap, since its parts always overlap; "

@@ -204,7 +204,8 @@ class RayEngine:
             self.close()
             raise UsageError(
                 f"the cluster has enough in total, but no node has room for the last {role}, since a part "
-                "is not divided among nodes; use fewer parts, lower the CPUs or GPUs of each, or add nodes"
+                "is not divided among nodes, nor less than a GPU among GPUs; use fewer parts, lower the CPUs "
+                "or GPUs of each, or add nodes"
             )
 
     def _start(self, needed: dict[str, float]) -> None:

@@ -46,20 +46,41 @@ def largest_of(parts: Iterable[Reservation], kind: str) -> float:
     return max(part.each[kind] for part in parts)
 
 
+class _Node:
+    """What is left of a node: its CPUs, and of each of its GPUs. ``math.inf`` GPUs are never used up."""
+
+    def __init__(self, resources: Mapping[str, float]) -> None:
+        self.cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
+        self.has_endless_gpus = math.isinf(gpus)
+        self.gpus = [] if self.has_endless_gpus else [1.0] * int(gpus + ROUNDING)
+
+    def take(self, each: Mapping[str, float]) -> bool:
+        """Reserve what one part reserves, as Ray does; return whether there is room.
+
+        Less than a GPU is a share of one GPU, the fullest with room. More is a number of unused GPUs.
+        """
+        if each["CPU"] > self.cpus + ROUNDING:
+            return False
+        share = 0.0 if self.has_endless_gpus else min(each["GPU"], 1.0)
+        count = max(1, round(each["GPU"])) if share else 0
+        with_room = sorted((free, i) for i, free in enumerate(self.gpus) if free + ROUNDING >= share)[:count]
+        if len(with_room) < count:
+            return False
+        for _, i in with_room:
+            self.gpus[i] -= share
+        self.cpus -= each["CPU"]
+        return True
+
+
 def without_room(parts: Iterable[Reservation], nodes: Sequence[Mapping[str, float]]) -> str | None:
     """Return the role of the first part without room on any node, or None if all find a place.
 
     No part is divided among nodes. Large parts choose first, and take the first node with room.
     """
-    left = [{kind: node.get(kind, 0.0) for kind in KINDS} for node in nodes]
+    left = [_Node(node) for node in nodes]
     for part in sorted(parts, key=lambda part: [part.each["GPU"], part.each["CPU"]], reverse=True):
         for _ in range(part.count):
-            for node in left:
-                if all(part.each[kind] <= node[kind] + ROUNDING for kind in KINDS):
-                    for kind in KINDS:
-                        node[kind] -= part.each[kind]
-                    break
-            else:
+            if not any(node.take(part.each) for node in left):
                 return part.role
     return None
 
@@ -74,7 +95,9 @@ def cpus_of_a_node(config: TrainConfig, nodes: int) -> int:
 
 
 def gpus_of_a_node(config: TrainConfig, nodes: int) -> int:
-    """Return the GPUs that each of ``nodes`` equal nodes must have: no part is divided among them."""
-    parts = [(part.count, part.each["GPU"]) for part in reservations(config)]
-    even = sum(count * gpus for count, gpus in parts) / nodes
-    return math.ceil(max(even, *(math.ceil(count / nodes) * gpus for count, gpus in parts)))
+    """Return the GPUs that each of ``nodes`` equal nodes must have."""
+    parts = reservations(config)
+    gpus = math.ceil(max(total_of(parts, "GPU") / nodes, largest_of(parts, "GPU")) - ROUNDING)
+    while without_room(parts, [{"CPU": math.inf, "GPU": gpus}] * nodes):
+        gpus += 1
+    return gpus

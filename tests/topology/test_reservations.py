@@ -10,7 +10,14 @@ from parcade.algorithms.impala import ImpalaConfig
 from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.errors import UsageError
 from parcade.topology.ray_engine import RayEngine
-from parcade.topology.reservations import Reservation, cpus_of_a_node, reservations, total_of, without_room
+from parcade.topology.reservations import (
+    Reservation,
+    cpus_of_a_node,
+    gpus_of_a_node,
+    reservations,
+    total_of,
+    without_room,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -43,6 +50,40 @@ def test_a_part_needs_its_cpus_and_its_gpu_on_one_node():
     learner = [Reservation("learner", 1, {"CPU": 2.0, "GPU": 1.0})]
     assert without_room(learner, [{"CPU": 8.0}, {"CPU": 1.0, "GPU": 4.0}]) == "learner"
     assert without_room(learner, [{"CPU": 8.0}, {"CPU": 2.0, "GPU": 1.0}]) is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "lacks"),
+    [
+        ([0.6] * 3, [2], "part2"),  # 1.8 in total, but the third would take 0.2 of each
+        ([0.6] * 3, [2, 1], None),
+        ([0.5] * 4, [2], None),
+        ([0.4, 0.6, 0.6, 0.4], [2], None),  # each share goes to the fullest GPU with room
+        ([1.0, 0.5, 0.5], [2], None),
+        ([2.0, 0.5], [2], "part1"),
+        ([2.0, 2.0], [3, 1], "part1"),
+        ([0.1] * 10, [1], None),
+        ([0.0], [0], None),
+    ],
+)
+def test_less_than_a_gpu_is_a_share_of_one(gpus, nodes, lacks):
+    wanted = [Reservation(f"part{i}", 1, {"CPU": 0.0, "GPU": each}) for i, each in enumerate(gpus)]
+    assert without_room(wanted, [{"GPU": float(count)} for count in nodes]) == lacks
+
+
+@pytest.mark.parametrize(
+    ("num_learners", "each", "nodes", "gpus"),
+    [(3, 0.6, 1, 3), (3, 0.6, 2, 2), (3, 0.5, 1, 2), (4, 1.0, 3, 2), (2, 4.0, 1, 8), (3, 0.25, 1, 1)],
+)
+def test_the_gpus_of_a_node_are_the_fewest_with_room(num_learners, each, nodes, gpus):
+    topology = TopologyConfig(num_learners=num_learners, learner_gpus=each)
+    config = TrainConfig(
+        "tiny_catch",
+        RunConfig(algorithm="impala", engine="ray"),
+        hyper=ImpalaConfig(num_envs=12),
+        topology=topology,
+    )
+    assert gpus_of_a_node(config, nodes) == gpus
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
