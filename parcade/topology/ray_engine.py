@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,9 @@ CLUSTER_SETTINGS = {
     "kill_child_processes_on_worker_exit": False,
     "gcs_rpc_server_reconnect_timeout_s": RECONNECT_SECONDS,
 }
+ROOM_SECONDS = 300.0
+"""A run waits this long for the end of other work on the cluster."""
+ROOM_POLL_SECONDS = 1.0
 CONNECT_SECONDS = 10.0
 # Minimum wait for an answer after its deadline: it may have arrived while the driver waited for another one.
 LEAST_SECONDS = 0.5
@@ -207,6 +210,36 @@ class RayEngine:
                 "is not divided among nodes, nor less than a GPU among GPUs; use fewer parts, lower the CPUs "
                 "or GPUs of each, or add nodes"
             )
+
+    def wait_for_room(self, parts: Sequence[Reservation], say: Callable[[str], None]) -> None:
+        """Wait until other work on the cluster leaves enough CPUs and GPUs, and say so.
+
+        Errors: UsageError if it does not within ``ROOM_SECONDS``.
+        """
+        deadline = time.monotonic() + ROOM_SECONDS
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(self.close)
+            said = False
+            while short := self._short_of(parts):
+                if time.monotonic() > deadline:
+                    raise UsageError(f"{short}; try again when it has ended, use fewer parts, or add nodes")
+                if not said:
+                    say(f"waiting for at most {ROOM_SECONDS / 60:.0f} minutes: {short}")
+                    said = True
+                time.sleep(ROOM_POLL_SECONDS)
+            on_error.pop_all()
+
+    def _short_of(self, parts: Sequence[Reservation]) -> str:
+        """Return what the cluster lacks at this moment, empty if there is enough in total."""
+        free = self._ray.available_resources()
+        for kind in KINDS:
+            amount = sum(part.count * self._reserves(part.role)[kind] for part in parts)
+            if amount > free.get(kind, 0.0) + ROUNDING:
+                return (
+                    f"the parts reserve {amount:g} {kind}s, and other work on the cluster leaves "
+                    f"{free.get(kind, 0.0):g}"
+                )
+        return ""
 
     def _start(self, needed: dict[str, float]) -> None:
         """Start a cluster on this machine that declares as many CPUs as the parts reserve."""

@@ -18,6 +18,7 @@ from parcade.doctor.start import warn_at_start
 from parcade.envs.games import score_milestones
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange
+from parcade.files.outputs import say_line
 from parcade.files.reading import fits, read_object
 from parcade.machine.facts import usable_cores
 from parcade.machine.threads import set_part_threads
@@ -65,7 +66,10 @@ class DriverExchange(Exchange):
 
 
 def make_engine(config: TrainConfig) -> Engine:
-    """Create the config's engine. Errors: UsageError when no cluster answers at the config's address."""
+    """Create the config's engine.
+
+    Errors: UsageError when no cluster answers at the config's address, or it has no room.
+    """
     if config.run.engine == "serial":
         return SerialEngine()
     from parcade.topology.ray_engine import RayEngine
@@ -74,6 +78,7 @@ def make_engine(config: TrainConfig) -> Engine:
     settings = dataclasses.replace(config.topology, learner_gpus=config.learner_gpus)
     engine = RayEngine(settings, {kind: total_of(parts, kind) for kind in KINDS})
     engine.check_places(parts)
+    engine.wait_for_room(parts, say_line)
     return engine
 
 

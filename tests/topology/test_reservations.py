@@ -9,6 +9,7 @@ import pytest
 from parcade.algorithms.impala import ImpalaConfig
 from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.errors import UsageError
+from parcade.topology import ray_engine
 from parcade.topology.ray_engine import RayEngine
 from parcade.topology.reservations import (
     Reservation,
@@ -121,6 +122,40 @@ def test_a_cluster_without_room_is_left_at_once(wanted, says, monkeypatch):
     with pytest.raises(UsageError, match=says):
         engine.check_places(wanted)
     assert closed == [True]
+
+
+@pytest.fixture
+def busy(monkeypatch):
+    """An engine, and lists of the CPUs free at its next questions, and of what it said and closed."""
+    engine, free, said, closed = RayEngine.__new__(RayEngine), [], [], []
+    engine._directory, engine.settings = None, TopologyConfig(actor_cpus=1.0, learner_cpus=1.0)
+    engine._ray = SimpleNamespace(available_resources=lambda: {"CPU": free.pop(0)} if free else {})
+    monkeypatch.setattr(engine, "close", lambda: closed.append(True), raising=False)
+    monkeypatch.setattr(ray_engine, "ROOM_POLL_SECONDS", 0.0)
+    return SimpleNamespace(engine=engine, free=free, said=said, closed=closed)
+
+
+def test_a_run_waits_until_other_work_leaves_room_and_says_so_once(busy):
+    wanted = [Reservation("actor", 2, {"CPU": 1.0, "GPU": 0.0})]
+    busy.free += [0.0, 1.0, 1.5, 2.0, 0.0]
+    busy.engine.wait_for_room(wanted, busy.said.append)
+    expected = "the parts reserve 2 CPUs, and other work on the cluster leaves 0"
+    assert busy.said == [f"waiting for at most 5 minutes: {expected}"]
+    assert busy.free == [0.0] and not busy.closed
+
+
+def test_a_run_gives_up_when_other_work_does_not_end(busy, monkeypatch):
+    monkeypatch.setattr(ray_engine, "ROOM_SECONDS", -1.0)
+    wanted = [Reservation("actor", 2, {"CPU": 1.0, "GPU": 0.0})]
+    with pytest.raises(UsageError, match="leaves 0; try again when it has ended, use fewer parts, or add"):
+        busy.engine.wait_for_room(wanted, busy.said.append)
+    assert busy.closed == [True] and not busy.said
+
+
+def test_the_parts_of_the_runs_own_cluster_reserve_no_cpus_and_never_wait(busy):
+    busy.engine._directory = "its own"
+    busy.engine.wait_for_room([Reservation("actor", 9, {"CPU": 1.0, "GPU": 0.0})], busy.said.append)
+    assert not busy.said and not busy.closed
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from parcade.files.run_directory import newest_checkpoint
 from parcade.model.policy import NetworkConfig
 from parcade.topology.engine import InputLost, SerialEngine, call
 from parcade.topology.ray_engine import choose_token
+from parcade.topology.reservations import Reservation
 from parcade.topology.run import make_driver
 
 choose_token()
@@ -264,6 +265,27 @@ def test_more_parts_than_the_cluster_has_room_for_are_refused(engine):
 
     with pytest.raises(UsageError, match="the parts reserve 1000 CPUs, the cluster has 64"):
         RayEngine(TopologyConfig(), {"CPU": 1000})
+
+
+def test_a_run_waits_for_the_end_of_other_work_on_the_cluster(engine):
+    from parcade.topology.ray_engine import RayEngine
+
+    @ray.remote(num_cpus=63)
+    def other_work():
+        time.sleep(1000)
+
+    def end_it(line):
+        said.append(line)
+        ray.cancel(working, force=True)
+
+    said, working = [], other_work.remote()
+    deadline = time.monotonic() + 60
+    while ray.available_resources().get("CPU", 0) > 1 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    joined = RayEngine(TopologyConfig(), {"CPU": 1})
+    joined.wait_for_room([Reservation("actor", 2, {"CPU": 1.0, "GPU": 0.0})], end_it)
+    short = "the parts reserve 2 CPUs, and other work on the cluster leaves 1"
+    assert said == [f"waiting for at most 5 minutes: {short}"]
 
 
 COMMAND = ["tiny_catch", "--algorithm", "a3c", "--engine", "ray", "--num-envs", "4"]
