@@ -9,7 +9,8 @@ from parcade.atari.recording import load_recording
 from parcade.cli import main
 from parcade.duels.observation import PlayerObservations
 from parcade.duels.players import RandomPlayer, ScriptedPlayer, make_player, with_fire
-from parcade.duels.tournament import play_matches, standings, tournament
+from parcade.duels.ratings import bradley_terry
+from parcade.duels.tournament import Match, play_matches, standings, tournament
 from parcade.envs import make_vec
 from parcade.envs.settings import EnvSettings, env_preset
 from parcade.errors import UsageError
@@ -65,6 +66,22 @@ def test_a_tournament_gives_every_pair_both_sides_and_the_same_seeds():
     assert rows[0]["wins_as_a"] == rows[0]["wins_as_b"] == 1
     *_, (session, _) = matches[1].recording.replay()
     assert tuple(session.duel.scores) == (matches[1].score_a, matches[1].score_b)
+
+
+def test_standings_count_both_sides_of_every_player():
+    results = [(0, 1, 21, 3), (1, 0, 10, 21), (0, 2, 7, 7), (2, 0, 21, 20), (1, 2, 4, 21), (2, 1, 21, 0)]
+    matches = [Match(a, b, 0, score_a, score_b, 100, True, None) for a, b, score_a, score_b in results]
+    rows = standings(["first", "second", "third"], matches)
+    counts = ("player", "wins_as_a", "wins_as_b", "draws", "losses", "points_mean")
+    assert [tuple(row[name] for name in counts) for row in rows] == [
+        ("third", 2, 1, 1, 0, (0 + 1 + 17 + 21) / 4),
+        ("first", 1, 1, 1, 1, (18 + 11 + 0 - 1) / 4),
+        ("second", 0, 0, 0, 4, (-18 - 11 - 17 - 21) / 4),
+    ]
+    rated = bradley_terry(np.array([[0, 2, 0.5], [0, 0, 0], [1.5, 2, 0]]))
+    found = {row["player"]: (row["rating"], row["rating_error"]) for row in rows}
+    for name, rating, error in zip(("first", "second", "third"), *rated, strict=True):
+        assert found[name] == (pytest.approx(rating, abs=0.051), pytest.approx(error, abs=0.051))
 
 
 def test_a_match_has_the_same_result_alone_and_next_to_others():
