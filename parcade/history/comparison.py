@@ -67,6 +67,11 @@ class Outcome:
             _last(run.columns[name]) for name in ("frames", "wall_seconds", "cpu_seconds")
         )
 
+    @property
+    def frames_per_second(self) -> float:
+        """Frames divided by the wall clock of the run; NaN before its first report."""
+        return self.frames / self.wall_seconds if self.wall_seconds > 0 else math.nan
+
     def _value_at(self, at: float | None) -> float:
         if at is None:
             return _last(self.y)

@@ -48,9 +48,9 @@ def _group_columns(question: Question) -> dict[str, Callable[[Group], str]]:
         "95 % interval": lambda group: " to ".join(map(_shown, group.interval or ())),
         "lowest": lambda group: _shown(min(group.values, default=math.nan)),
         "highest": lambda group: _shown(max(group.values, default=math.nan)),
-        "frames": lambda group: human(_median(group, lambda outcome: outcome.frames)),
-        "frames/s": lambda group: human(_median(group, lambda o: o.frames / o.wall_seconds)),
-        "CPU-min": lambda group: human(_median(group, lambda outcome: outcome.cpu_seconds / 60)),
+        "frames": lambda group: _median(group, lambda outcome: outcome.frames),
+        "frames/s": lambda group: _median(group, lambda outcome: outcome.frames_per_second),
+        "CPU-min": lambda group: _median(group, lambda outcome: outcome.cpu_seconds / 60),
     }
     if question.target is not None:
         target, axis = f"{question.target:g}", question.x.replace("_", " ")
@@ -65,7 +65,7 @@ def _run_columns(question: Question) -> dict[str, Callable[[tuple[Group, Outcome
         "settings": lambda row: row[0].label,
         "seed": lambda row: "" if row[1].run.seed is None else str(row[1].run.seed),
         "status": lambda row: row[1].run.status,
-        "frames": lambda row: human(row[1].frames),
+        "frames": lambda row: _count(row[1].frames),
         question.metric: lambda row: _shown(row[1].value),
     }
 
@@ -76,21 +76,18 @@ def _rows(groups: Sequence[Group]) -> list[tuple[Group, Outcome]]:
 
 def _ends(groups: Sequence[Group], question: Question) -> list[str]:
     """Say if values are of different lengths of training, or some runs have none."""
-    ends = {outcome.run.name: float(outcome.x[-1]) for _, outcome in _rows(groups) if len(outcome.x)}
+    outcomes = [outcome for _, outcome in _rows(groups)]
     if question.at is not None:
-        short = [
-            outcome.run.name
-            for _, outcome in _rows(groups)
-            if math.isnan(outcome.value) and ends.get(outcome.run.name, 0) < question.at
-        ]
-        return [f"Ended before, and left out: {', '.join(short)}."] if short else []
-    if not ends or min(ends.values()) >= (1 - SAME_END) * max(ends.values()):
+        without = [outcome.run.name for outcome in outcomes if math.isnan(outcome.value)]
+        return [f"Without a value there, and left out: {', '.join(without)}."] if without else []
+    ends = [float(outcome.x[-1]) for outcome in outcomes if len(outcome.x)]
+    if not ends or min(ends) >= (1 - SAME_END) * max(ends):
         return []
-    first, last = min(ends.values()), max(ends.values())
     axis = question.x.replace("_", " ")
+    first, last = (_shown_x(end, question.x) for end in (min(ends), max(ends)))
     return [
-        f"These runs end between {_shown_x(first, question.x)} and {_shown_x(last, question.x)} ({axis}); "
-        f"--at {math.floor(first)} compares them where all have arrived."
+        f"These runs end between {first} and {last} ({axis}); "
+        f"--at {max(1, math.floor(min(ends)))} compares them where all have arrived."
     ]
 
 
@@ -104,9 +101,13 @@ def _repeated(groups: Sequence[Group]) -> list[str]:
     ]
 
 
-def _median(group: Group, number: Callable[[Outcome], float]) -> float:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return float(np.median([np.float64(number(outcome)) for outcome in group.outcomes]))
+def _median(group: Group, number: Callable[[Outcome], float]) -> str:
+    known = [value for outcome in group.outcomes if not math.isnan(value := number(outcome))]
+    return _count(float(np.median(known)) if known else math.nan)
+
+
+def _count(value: float) -> str:
+    return "" if math.isnan(value) else human(value)
 
 
 def _reached(group: Group, x: str) -> str:

@@ -104,7 +104,7 @@ def test_a_point_of_the_axis_compares_there_and_leaves_out_runs_that_ended_befor
     write_run(root, "short", seed=2, reports=4)
     (group,) = groups_in(root, at=2200)
     assert group.values.tolist() == [5.5] and len(group.outcomes) == 2
-    assert f"Ended before, and left out: {root / 'short'}." in page_of(root, at=2200)
+    assert f"Without a value there, and left out: {root / 'short'}." in page_of(root, at=2200)
     (by_clock,) = groups_in(root, x="wall_seconds", at=5)
     assert by_clock.values.tolist() == [2.5, 2.5]
     (at_a_report,) = groups_in(root, at=1200)
@@ -117,7 +117,7 @@ def test_before_its_first_score_a_run_has_no_value(root):
     metrics.write_text("\n".join([json.dumps({**json.loads(first), "score_mean": None}), *others]) + "\n")
     assert groups_in(root, at=100)[0].values.tolist() == []
     assert groups_in(root, at=400)[0].values.tolist() == [1]
-    assert "left out" not in page_of(root, at=100)
+    assert f"left out: {root / 'a'}." in page_of(root, at=100) and "left out" not in page_of(root, at=400)
 
 
 def test_runs_of_different_length_are_told_where_all_have_arrived(root):
@@ -239,6 +239,7 @@ def test_the_report_explains_its_metric_and_lists_every_run(root):
 def test_what_a_run_does_not_have_is_null_in_json(root, capsys):
     write_run(root, "a", reports=1)
     write_run(root, "b", seed=1, reports=0)
+    assert "| ppo | 1 of 2 | 0.00 |  | 0.00 | 0.00 | 0 |  | 0 |" in page_of(root)  # after 0 seconds
     assert main(["compare", str(root), "--json", "--target", "3"]) == 0
     printed = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     (group,) = printed["groups"]
@@ -251,7 +252,12 @@ def test_a_run_that_has_not_reported_stands_in_the_table(root, tmp_path):
     write_run(root, "starting", seed=2, reports=0)
     write_run(root, "alone", algorithm="pqn", reports=0)
     shown = page_of(root)
-    assert shown.index("| ppo | 1 of 2 | 9.00 |") < shown.index("| pqn | 0 of 1 |  |")
+    rows = [
+        "| ppo | 1 of 2 | 9.00 |  | 9.00 | 9.00 | 3.6k | 200 | 0.45 |",
+        "| pqn | 0 of 1 |  |  |  |  |  |  |  |",
+    ]
+    assert 0 < shown.index(rows[0]) < shown.index(rows[1])
+    assert f"| {root / 'starting'} | ppo | 2 | waiting |  |  |" in shown
     assert main(["compare", str(root), "--out", str(tmp_path / "out")]) == 0
 
 
