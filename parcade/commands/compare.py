@@ -69,7 +69,8 @@ def compare(arguments: list[str]) -> int:
 
 def _write_report(out: str, groups: list[Group], question: Question) -> Path:
     """Write a report into a directory and return it. Errors: UsageError if it cannot be written."""
-    from parcade.history.comparison_page import CURVES, comparison_page, draw_curves, write_curves
+    from parcade.history.comparison_curves import CURVES, draw_curves, write_curves
+    from parcade.history.comparison_page import comparison_page
     from parcade.report.page import write_page
 
     folder = report_folder(out, "comparisons")

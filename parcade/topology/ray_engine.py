@@ -216,10 +216,8 @@ class RayEngine:
 
         Errors: UsageError if it does not within ``ROOM_SECONDS``.
         """
-        deadline = time.monotonic() + ROOM_SECONDS
-        with contextlib.ExitStack() as on_error:
-            on_error.callback(self.close)
-            said = False
+        deadline, said = time.monotonic() + ROOM_SECONDS, False
+        try:
             while short := self._short_of(parts):
                 if time.monotonic() > deadline:
                     raise UsageError(f"{short}; try again when it has ended, use fewer parts, or add nodes")
@@ -227,7 +225,9 @@ class RayEngine:
                     say(f"waiting for at most {ROOM_SECONDS / 60:.0f} minutes: {short}")
                     said = True
                 time.sleep(ROOM_POLL_SECONDS)
-            on_error.pop_all()
+        except BaseException:  # Ctrl-C, too
+            self.close()
+            raise
 
     def _short_of(self, parts: Sequence[Reservation]) -> str:
         """Return what the cluster lacks at this moment, empty if there is enough in total."""

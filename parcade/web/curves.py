@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from typing import Any
 
 import numpy as np
 
 from parcade.errors import UsageError
 from parcade.history.bands import band
+from parcade.history.cells import number_cell, text_cell
 from parcade.history.runs import Runs
 from parcade.history.series import Columns, Curve, decimated, sampled_reports
 from parcade.report.metrics import check_axis
@@ -82,11 +82,11 @@ class Curves:
         check_axis(x)
         text = io.StringIO()
         writer = csv.writer(text)
-        writer.writerow(["run", x, *map(as_text, metrics)])
+        writer.writerow(["run", x, *map(text_cell, metrics)])
         for name in names:
             columns = self.runs.metrics(name).read_new({x, *metrics})
             for row in zip(columns[x].tolist(), *(columns[m].tolist() for m in metrics), strict=True):
-                writer.writerow([as_text(name), *map(_written, row)])
+                writer.writerow([text_cell(name), *map(number_cell, row)])
         return text.getvalue()
 
     def metrics(self, names: list[str]) -> list[str]:
@@ -98,15 +98,3 @@ class Curves:
             columns = file.read_new() if small else Columns(sampled_reports(file.path, 4))
             found |= dict.fromkeys(columns.names)
         return sorted(found)
-
-
-def _written(value: float) -> str:
-    """Return a value with ten digits, or all those of a whole number; nothing for NaN."""
-    if math.isnan(value):
-        return ""
-    return f"{value:.0f}" if value.is_integer() and abs(value) < 2**53 else f"{value:.10g}"
-
-
-def as_text(name: str) -> str:
-    """Return the name of a run or metric so that a spreadsheet does not read it as a formula."""
-    return f"'{name}" if name[:1] in "=+-@" else name

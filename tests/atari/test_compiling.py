@@ -208,10 +208,10 @@ def test_a_long_compilation_says_now_and_then_how_far_it_is(monkeypatch, capsys)
     notice = preparation._Notice()
     notice.begin()
     now = 100.0
-    notice.go_on_with(1, 30)  # nobody waits yet
+    notice.progress(1, 30)  # nobody waits yet
     notice.await_()
     for now, done in ((110.0, 5), (116.0, 9), (120.0, 12), (131.5, 20), (150.0, 30)):  # noqa: B007
-        notice.go_on_with(done, 30)
+        notice.progress(done, 30)
     said = capsys.readouterr().err.splitlines()
     assert said[0].startswith("parcade: compiling the consoles, only once")
     assert said[1:] == [f"parcade: {done} of 30 functions are compiled" for done in (9, 20)]

@@ -9,7 +9,7 @@ import pytest
 
 from parcade.cli import main
 from parcade.errors import UsageError
-from parcade.history import comparison_page
+from parcade.history import comparison_curves, comparison_page
 from parcade.history.comparison import MOST_SETTINGS, Question, compare, find_runs
 from parcade.report.page import to_markdown
 from parcade.report.plots import figure_in
@@ -166,7 +166,7 @@ def test_runs_are_named_as_the_user_named_them_and_none_counts_twice(root, monke
 def test_a_report_has_the_table_the_picture_and_the_mean_curve(root, tmp_path, capsys):
     for seed in (1, 2):
         write_run(root, f"s{seed}", seed=seed, scale=seed)
-    write_run(root, "other", game="breakout", algorithm="pqn")
+    write_run(root, "other", game="breakout", algorithm="=pqn")
     out = tmp_path / "out"
     assert main(["compare", str(root), "--target", "6", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
@@ -182,6 +182,7 @@ def test_a_report_has_the_table_the_picture_and_the_mean_curve(root, tmp_path, c
     assert float(mean[-1]["low"]) == pytest.approx(13.5 - 12.706 * 4.5)
     assert [row["frames"] for row in single] == [str(400 * i) for i in range(10)]
     assert {(row["low"], row["high"]) for row in single} == {("", "")}
+    assert single[0]["settings"] == "'=pqn"  # no formula
 
 
 @pytest.fixture
@@ -195,7 +196,7 @@ def drawn(monkeypatch):
             figures.append(figure)
             yield figure, axes
 
-    monkeypatch.setattr(comparison_page, "figure_in", keeping)
+    monkeypatch.setattr(comparison_curves, "figure_in", keeping)
     return figures
 
 
@@ -210,7 +211,7 @@ def test_every_game_has_a_panel_with_means_bands_and_single_runs(root, tmp_path,
         lines = (root / name / "metrics.jsonl").read_text().splitlines(keepends=True)
         (root / name / "metrics.jsonl").write_text("".join(lines[length - 2 : length]))
     question = Question(target=5)
-    comparison_page.draw_curves(groups_in(root), question, tmp_path / "curves.png")
+    comparison_curves.draw_curves(groups_in(root), question, tmp_path / "curves.png")
     (figure,) = drawn
     panels = {axis.get_title(): axis for axis in figure.axes if axis.axison}
     assert list(panels) == ["boxing", "breakout", "pong", "qbert", "tennis"] and len(figure.axes) == 6

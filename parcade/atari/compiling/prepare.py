@@ -65,7 +65,7 @@ class _Notice:
             self._is_needed = True
             self._print()
 
-    def go_on_with(self, done: int, count: int) -> None:
+    def progress(self, done: int, count: int) -> None:
         """Of ``count`` functions, ``done`` are compiled."""
         with self._lock:
             now = time.monotonic()
@@ -174,7 +174,7 @@ def _compile_side_by_side(functions: dict[str, Separate], directory: Path) -> No
     If one of them fails, empty the cache: functions refer to each other by symbol, so all must be present.
     """
     python = {name: dispatcher.py_func for name, (dispatcher, _) in functions.items()}
-    if not side_by_side.compile_all(python, side_by_side.available_cores(), _notice.go_on_with):
+    if not side_by_side.compile_all(python, side_by_side.available_cores(), _notice.progress):
         delete_kernels(directory)
 
 

@@ -16,9 +16,9 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from parcade.history.cells import text_cell
 from parcade.history.series import Columns, MetricsFile
 from parcade.web.app import answer, make_app, page
-from parcade.web.curves import as_text
 from parcade.web.race.book import COLUMNS, Book
 from parcade.web.race.pages import Pages
 from parcade.web.race.settings import RaceSettings
@@ -86,7 +86,7 @@ class Race:
         writer.writeheader()
         writer.writerows(self._book.rows())
         if self._metrics:
-            writer.writerows(_agent_rows(as_text(self._run.name), self._metrics.read_new()))
+            writer.writerows(_agent_rows(text_cell(self._run.name), self._metrics.read_new()))
         return Response(text.getvalue().encode(errors="replace"), media_type="text/csv; charset=utf-8")
 
     async def _play(self, socket: WebSocket) -> None:
