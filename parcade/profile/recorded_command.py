@@ -108,13 +108,16 @@ def record(recording: RecordedCommand, folder: Path, made: Path) -> Profile:
         raise KeyboardInterrupt
     if code:
         _check_log(log)
+    reason = _last_line(log)
+    if str(run) in recording.command:  # the user chose the folder around the training's run directory
+        reason = reason.replace("another --run-dir", "another --out")
     if code == 2:
-        raise UsageError(_last_line(log).removeprefix("parcade: "))
+        raise UsageError(reason.removeprefix("parcade: "))
     if code:
-        raise RuntimeError(f"the command exited with code {code}: {_last_line(log)} (full output in {log})")
+        raise RuntimeError(f"the command exited with code {code}: {reason} (full output in {log})")
     if not any(ranks.iterdir()):
         raise UsageError(
-            f"the command recorded nothing (last output: {_last_line(log)}); expected a program that uses "
+            f"the command recorded nothing (last output: {reason}); expected a program that uses "
             "parcade.data_parallel or a Recorder, see docs/performance.md"
         )
     config = json.loads((run / "config.json").read_text()) if (run / "config.json").exists() else {}

@@ -23,6 +23,7 @@ from parcade.cluster import launch, mpi
 from parcade.cluster.processes import read_records
 from parcade.commands import reports
 from parcade.commands.profile import _report
+from parcade.errors import UsageError
 from parcade.profile import profile_page
 from parcade.profile import recorded_command as module
 from parcade.profile.advice import advise
@@ -278,6 +279,16 @@ def test_a_profile_is_recorded_where_its_progress_cannot_be_printed(tmp_path, mo
         patched.setattr("sys.stdout", Full())
         main(["profile", "tiny_catch", "--out", str(tmp_path / "report")])
     assert (tmp_path / "report/profile.json").exists() and (tmp_path / "report/report.md").exists()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("own_run, remedy", [(True, "--out"), (False, "--run-dir")])
+def test_the_directory_that_a_failed_training_asks_for_is_that_of_the_profile(own_run, remedy, tmp_path):
+    words = ["--run-dir", str(tmp_path / "run" if own_run else "elsewhere")]
+    fails = "print('parcade: the disk is full; use another --run-dir'); raise SystemExit(2)"
+    recording = RecordedCommand([sys.executable, "-c", fails, *words], "it", 1.0, False, 60.0)
+    with pytest.raises(UsageError, match=f"^the disk is full; use another {remedy}$"):
+        module.record(recording, tmp_path, tmp_path)
 
 
 def test_a_program_that_records_nothing_or_fails_says_so(tmp_path, capsys):
