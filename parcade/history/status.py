@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from parcade.cluster.processes import ProcessRecord
 
-Status = Literal["waiting", "running", "finished", "crashed"]
+Status = Literal["waiting", "running", "finished", "stopped", "crashed"]
 SILENT_SECONDS = 15.0
 """A heartbeat comes every two seconds; a process without one for this long is dead or cut off."""
 LEAST_REPORT_SECONDS = 60.0
@@ -26,7 +26,6 @@ ENDINGS = {
     "target_score": "reached its target score",
     "total_frames": "played all its frames",
     "time_limit": "reached its time limit",
-    "stopped": "stopped on request; it can be resumed",
 }
 
 
@@ -88,6 +87,8 @@ def run_status(
     if lost:
         names = ", ".join(f"{record.name} ({record.place})" for record in lost[:4])
         return RunStatus("crashed", f"{names} ended without finishing; resume with parcade train --resume")
+    if result.get("finished_by") == "stopped":
+        return RunStatus("stopped", "on request; it can be resumed")
     if result:
         ending = ENDINGS.get(str(result.get("finished_by")), "ended")
         return RunStatus("finished", ending)

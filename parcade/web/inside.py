@@ -167,7 +167,7 @@ def stacks_of(run: Path, name: str) -> list[dict[str, str]]:
 
 def request_stop(run: Path, status: str, reason: str) -> None:
     """Ask a run to stop with a checkpoint after its iteration. Errors: UsageError, also if it has ended."""
-    if status in ("finished", "crashed"):
+    if status in ("finished", "stopped", "crashed"):
         raise UsageError(f"{run.name} cannot be stopped: it has {status} ({reason})")
     try:
         (run / STOP_FILE).touch()

@@ -67,6 +67,8 @@ def test_a_finished_run_says_how_it_ended_and_a_starting_one_waits(root):
     done = write_run(root, "done", result="target_score")
     write_process(done, ended=True)
     assert status_of(Runs(root), "done") == ("finished", "reached its target score")
+    write_process(write_run(root, "cut", result="stopped"), ended=True)
+    assert status_of(Runs(root), "cut") == ("stopped", "on request; it can be resumed")
     starting = write_run(root, "starting", reports=0)
     assert status_of(Runs(root), "starting") == ("waiting", "no process has started yet")
     write_process(starting, begun=False)

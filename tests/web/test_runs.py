@@ -130,6 +130,9 @@ def test_a_run_that_has_ended_is_not_asked_to_stop(client, root):
         return answer.json()["error"]
 
     assert answer() == "pong-s0 cannot be stopped: it has finished (played all its frames)"
+    result = root / "pong-s0" / "result.json"
+    result.write_text(json.dumps({**json.loads(result.read_text()), "finished_by": "stopped"}))
+    assert answer() == "pong-s0 cannot be stopped: it has stopped (on request; it can be resumed)"
     write_process(root / "pong-s0", host=socket.gethostname(), pid=2**30)
     assert "pong-s0 cannot be stopped: it has crashed (rank 0 (pid 1073741824 on host" in answer()
 

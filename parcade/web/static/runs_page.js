@@ -4,7 +4,7 @@ import { Compare } from "./compare.js";
 import { arrange, el, labelled, setNote, setText } from "./dom.js";
 import { duration, human, percent, score } from "./format.js";
 
-const STATUSES = ["running", "waiting", "finished", "crashed"];
+const STATUSES = ["running", "waiting", "finished", "stopped", "crashed"];
 const CHOSEN_AT_FIRST = 8;
 const MOST_CHOSEN = 60;
 const REDRAW_MS = 1500;
