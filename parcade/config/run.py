@@ -63,7 +63,8 @@ class RunConfig:
     policy lag is one iteration."""
     threads_per_rank: Annotated[int, Range(UNMANAGED)] = 0
     """Threads for emulation and for the network in each process; 0 divides the cores evenly, -1 keeps the
-    default of every library, which is one thread per core in every process."""
+    default of every library, which is one thread per core in every process. Of parts on Ray, only learners
+    have several; for them, 0 is as many as --learner-cpus."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
     """Number format of the network's layers. auto selects bfloat16 on a GPU and on CPUs that support it,
     otherwise float32. config.json stores the selected format."""

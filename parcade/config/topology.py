@@ -70,7 +70,7 @@ class TopologyConfig:
     actor_gpus: NonNegative = 0.0
     """GPUs that each actor reserves."""
     learner_cpus: NonNegative = 1.0
-    """CPUs that each learner reserves on its node."""
+    """CPUs that each learner reserves on its node; its threads, too, unless --threads-per-rank is given."""
     learner_gpus: NonNegative = 0.0
     """GPUs that each learner reserves on its node; 0 means one with --device cuda, otherwise none."""
     shard_cpus: NonNegative = 0.5

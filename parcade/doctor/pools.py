@@ -100,7 +100,7 @@ def _probe(threads_per_rank: int, local_size: int, engine: str) -> None:
     from parcade.machine.threads import set_part_threads, set_threads
 
     if engine == "ray":
-        set_part_threads(threads_per_rank, learns=True)
+        set_part_threads(threads_per_rank)
     else:
         set_threads(threads_per_rank, local_size, serial=engine == "serial", overlap=False)
     np.ones((64, 64)) @ np.ones((64, 64))

@@ -11,7 +11,7 @@ from parcade.doctor.facts import quick_facts
 from parcade.doctor.machine_rules import QUICK_RULES, examine
 from parcade.doctor.pools import PlannedRun, Processes
 from parcade.errors import UsageError
-from parcade.machine.threads import UNMANAGED, pools_here
+from parcade.machine.threads import learner_threads, one_thread, pools_here
 
 MOST_CORES = 10_000  # more ranks than this are never advised for a machine
 
@@ -43,9 +43,9 @@ def _possible_ranks(config: TrainConfig) -> tuple[int, ...]:
 def _parts(config: TrainConfig) -> tuple[tuple[str, int, int], ...]:
     """Return kind, number and threads of a run's parts: only learners have more than one thread."""
     threads = config.run.threads_per_rank
-    others = UNMANAGED if threads == UNMANAGED else 1
+    of_learners, of_others = learner_threads(threads, config.topology.learner_cpus), one_thread(threads)
     return tuple(
-        (kind, count, threads or 1 if kind == "learner" else others)
+        (kind, count, of_learners if kind == "learner" else of_others)
         for kind, count in config.part_counts.items()
         if count
     )

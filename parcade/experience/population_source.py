@@ -16,6 +16,9 @@ from parcade.files.state import behind, part_of
 from parcade.model.parameters import FlatParameters, copy_module_state
 from parcade.model.policy import Policy
 
+STEPS_AT_ONCE = 2_000
+"""Steps of a member that are played in one call. On a cluster, a call of minutes would count as hanging."""
+
 
 class Evaluator:
     """Plays episodes of perturbed policies one after another; member i plays on lane i modulo len(lanes).
@@ -48,16 +51,30 @@ class Evaluator:
 
         Its trained parameters are center ``[P]`` + sign * sigma * epsilon(seed).
         """
+        self.begin(center, seed, sign, member)
+        while (score := self.play(STEPS_AT_ONCE)) is None:
+            pass
+        return score
+
+    def begin(self, center: Tensor, seed: int, sign: int, member: int) -> None:
+        """Let a member play next, with the arguments of ``score``."""
         self.flat.data.detach().copy_(center + sign * self.sigma * noise_of(seed, len(center)))
-        lane, scores = self.lanes[member % len(self.lanes)], []
-        while len(scores) < self.games_per_member:
+        self._lane = self.lanes[member % len(self.lanes)]
+        self._scores: list[float] = []
+
+    def play(self, most_steps: int) -> float | None:
+        """Play at most this many steps of the member's episodes; return its mean score if they are over."""
+        lane = self._lane
+        for _ in range(most_steps):
             with lane.precision.autocast():
                 acted = self.policy.act(lane.observations, None, lane.policy_state, lane.starts)
             lane.step(acted)
             for row in lane.log.take_new():
-                scores.append(row[SCORE])
+                self._scores.append(row[SCORE])
                 self.log.add_finished(row[None])
-        return float(np.mean(scores))
+            if len(self._scores) >= self.games_per_member:
+                return float(np.mean(self._scores))
+        return None
 
 
 class PopulationSource(Source):

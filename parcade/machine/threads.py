@@ -67,16 +67,22 @@ def set_threads(
     return threads
 
 
-def set_part_threads(threads_per_rank: int, *, learns: bool) -> None:
-    """Size torch's thread pool in one part of an actor-learner system.
+def learner_threads(threads_per_rank: int, reserved_cpus: float) -> int:
+    """Return the threads of a learner on a cluster; for 0, the whole CPUs that it reserves, at least one."""
+    return threads_per_rank or max(1, int(reserved_cpus))
 
-    A learner gets ``threads_per_rank`` threads (0: one); any other part gets one.
-    ``UNMANAGED`` changes nothing.
-    """
+
+def set_part_threads(threads: int) -> None:
+    """Size torch's thread pool in the process of one part; ``UNMANAGED`` changes nothing."""
     import torch
 
-    if threads_per_rank != UNMANAGED:
-        torch.set_num_threads((threads_per_rank or 1) if learns else 1)
+    if threads != UNMANAGED:
+        torch.set_num_threads(threads)
+
+
+def one_thread(threads_per_rank: int) -> int:
+    """Return the threads of a part that does not learn: one, unless threads are not managed."""
+    return UNMANAGED if threads_per_rank == UNMANAGED else 1
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from parcade.experience.env_group import EnvGroup
 from parcade.experience.host_rollout import HostRollout
 from parcade.experience.rollout import play_rollout
 from parcade.files.state import behind, part_of
-from parcade.machine.threads import set_part_threads
+from parcade.machine.threads import one_thread, set_part_threads
 from parcade.machine.timing import Timer, process_note
 from parcade.model.parameters import array_of, load_weights, tensors_of
 from parcade.model.policy import Acted
@@ -38,7 +38,7 @@ class Actor(Restartable):
 
     def __init__(self, config: dict[str, Any], index: int, size: int) -> None:
         self.config = from_json(config)
-        set_part_threads(self.config.run.threads_per_rank, learns=False)
+        set_part_threads(one_thread(self.config.run.threads_per_rank))
         hyper = self.config.hyper
         self.timer = Timer(outside="wait")
         self.group = make_group(self.config, index * size, size, num_threads=1, timer=self.timer)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import torch
+
 # Longer than any iteration of a learner or unroll of an actor. A part that takes longer counts as dead.
 ANSWER_TIMEOUT_SECONDS = 300.0
 
@@ -140,7 +142,12 @@ class SerialEngine:
         self._parts: list[LocalPart] = []
 
     def make(self, name: str, kind: type, *arguments: Any) -> LocalPart:
+        threads = torch.get_num_threads()
         part = LocalPart(name, kind(*arguments))
+        if (
+            torch.get_num_threads() != threads
+        ):  # every part sizes the pool of its process, which all share here
+            torch.set_num_threads(threads)
         self._parts.append(part)
         return part
 

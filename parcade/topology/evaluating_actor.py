@@ -9,9 +9,9 @@ import numpy as np
 from parcade.build.groups import make_group
 from parcade.build.learner import make_policy
 from parcade.config import from_json
-from parcade.experience.population_source import Evaluator
+from parcade.experience.population_source import STEPS_AT_ONCE, Evaluator
 from parcade.files.state import behind, part_of
-from parcade.machine.threads import set_part_threads
+from parcade.machine.threads import one_thread, set_part_threads
 from parcade.machine.timing import Timer, process_note
 from parcade.model.parameters import load_weights
 from parcade.topology.lives import PlayCounter, Restartable, needs_life
@@ -22,7 +22,7 @@ class EvaluatingActor(Restartable):
 
     def __init__(self, config: dict[str, Any], index: int, size: int) -> None:
         self.config = from_json(config)
-        set_part_threads(self.config.run.threads_per_rank, learns=False)
+        set_part_threads(one_thread(self.config.run.threads_per_rank))
         hyper = self.config.hyper
         self.timer = Timer(outside="wait")
         self.lanes = [
@@ -42,7 +42,9 @@ class EvaluatingActor(Restartable):
     def evaluate(
         self, weights: dict[str, np.ndarray], seed: int, sign: int, member: int
     ) -> tuple[dict[str, Any], None]:
-        """Play the member's episodes; the note holds its mean score.
+        """Play the first steps of a member's episodes; the note holds its mean score if they are over.
+
+        Otherwise, the score is None, and ``play_on`` continues.
 
         Args:
             weights: the unperturbed policy, with its input statistics.
@@ -53,7 +55,17 @@ class EvaluatingActor(Restartable):
         with self.timer.scope("other"):
             load_weights(self.evaluator.policy, weights)
             center = self.evaluator.flat.data.detach().clone()  # without parameters that are not trained
-            score = self.evaluator.score(center, seed, sign, member)
+            self.evaluator.begin(center, seed, sign, member)
+        return self._play()
+
+    @needs_life
+    def play_on(self) -> tuple[dict[str, Any], None]:
+        """Play further steps of the member's episodes; the note is that of ``evaluate``."""
+        return self._play()
+
+    def _play(self) -> tuple[dict[str, Any], None]:
+        with self.timer.scope("other"):
+            score = self.evaluator.play(STEPS_AT_ONCE)
         return {
             "score": score,
             **self.counter.take(),

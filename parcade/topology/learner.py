@@ -28,7 +28,7 @@ from parcade.experience.source import Source
 from parcade.files.state import behind, part_of
 from parcade.loop import iterate
 from parcade.machine.devices import torch_device
-from parcade.machine.threads import set_part_threads
+from parcade.machine.threads import learner_threads, set_part_threads
 from parcade.machine.timing import Timer, process_note
 from parcade.model.parameters import load_weights, tensors_of, weights_of
 from parcade.model.policy import Acted
@@ -68,7 +68,7 @@ class Learner(Restartable):
         make_exchange: Callable[[Timer], Exchange] | None = None,
     ) -> None:
         self.config = from_json(config)
-        set_part_threads(self.config.run.threads_per_rank, learns=True)
+        set_part_threads(learner_threads(self.config.run.threads_per_rank, self.config.topology.learner_cpus))
         self.device = torch_device(self.config.run.device)
         self.timer = Timer(outside="wait")
         if make_exchange is not None:

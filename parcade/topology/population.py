@@ -51,6 +51,9 @@ class Population(Driver):
                 self.begin_part(done.part)
             elif "input_lost" in note:
                 todo.appendleft(member)
+            elif note["score"] is None:
+                under_way[done.part.name] = (done.part.start("play_on"), member)
+                continue
             else:
                 scores[member] = note["score"]
             idle.append(done.part)

@@ -13,7 +13,7 @@ from parcade.config import from_json
 from parcade.experience.batch import Batch
 from parcade.experience.replay import TransitionBatch
 from parcade.files.state import behind, part_of
-from parcade.machine.threads import set_part_threads
+from parcade.machine.threads import one_thread, set_part_threads
 from parcade.machine.timing import process_note
 from parcade.random import uniforms
 from parcade.topology.lives import Restartable, needs_life
@@ -42,7 +42,7 @@ class ReplayShard(Restartable):
 
     def __init__(self, config: dict[str, Any], index: int, count: int, size: int) -> None:
         parsed = from_json(config)
-        set_part_threads(parsed.run.threads_per_rank, learns=False)
+        set_part_threads(one_thread(parsed.run.threads_per_rank))
         hyper = parsed.hyper
         self.size = size
         self.slots = len(range(index, parsed.topology.num_actors, count))

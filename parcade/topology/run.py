@@ -100,7 +100,7 @@ def run_topology(
 
     Time counts from ``since``, by default from the start of the process.
     """
-    set_part_threads(config.run.threads_per_rank, learns=True)
+    set_part_threads(config.run.threads_per_rank or 1)
     progress = Progress(config.run.total_frames, score_milestones(config.game), since=since)
     with contextlib.closing(make_engine(config)) as engine, open_view(config) as view:
         driver = make_driver(config, engine)

@@ -8,7 +8,7 @@ from parcade.build.learner import make_algorithm
 from parcade.config import from_json
 from parcade.exchange.base import LocalExchange
 from parcade.exchange.parameter_server import ParameterShard, slice_bounds
-from parcade.machine.threads import set_part_threads
+from parcade.machine.threads import one_thread, set_part_threads
 from parcade.machine.timing import Timer
 
 
@@ -17,7 +17,7 @@ class ServerShard(ParameterShard):
 
     def __init__(self, config: dict[str, Any], index: int, count: int) -> None:
         parsed = from_json(config)
-        set_part_threads(parsed.run.threads_per_rank, learns=False)
+        set_part_threads(one_thread(parsed.run.threads_per_rank))
         exchange = LocalExchange(Timer())
         algorithm = make_algorithm(parsed, exchange)
         flat = exchange.parameters.data

@@ -143,6 +143,8 @@ def test_the_parts_of_a_run_on_ray_are_the_planned_processes(monkeypatch):
     assert parts == (("actor", 2, 1), ("learner", 3, 2), ("shard", 5, 1))
     elsewhere = parse_training([*flags, "--address", "10.0.0.1:6379"])
     assert plan_of(elsewhere).parts == plan_of(parse_training(["pong"])).parts == ()
+    reserved = plan_of(parse_training([*flags, "--threads-per-rank", "0", "--learner-cpus", "4.5"])).parts
+    assert reserved == (("actor", 2, 1), ("learner", 3, 4), ("shard", 5, 1))
     unmanaged = plan_of(parse_training([*flags, "--threads-per-rank", "-1"])).parts
     assert unmanaged == (("actor", 2, -1), ("learner", 3, -1), ("shard", 5, -1))
     learner, actor = pools.planned_processes(

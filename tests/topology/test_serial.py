@@ -24,6 +24,7 @@ from parcade.build.groups import make_playing_group
 from parcade.build.learner import make_algorithm
 from parcade.build.source import make_source
 from parcade.cli import main
+from parcade.config import TopologyConfig
 from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.experience.replay import TransitionBatch
@@ -36,6 +37,7 @@ from parcade.report import reporter
 from parcade.report.metrics import METRICS
 from parcade.report.progress import Progress
 from parcade.rl.q_learning import importance_weights
+from parcade.topology import evaluating_actor
 from parcade.topology.driver_checkpoint import TopologyCheckpointer
 from parcade.topology.engine import SerialEngine
 from parcade.topology.run import make_driver
@@ -51,6 +53,43 @@ def test_unmanaged_threads_are_left_to_the_libraries(tmp_path, algorithm, monkey
     replay = REPLAY if algorithm in ("gorila", "apex") else {}
     config = config_for(tmp_path / "run", algorithm, frames=256, **replay)
     train(dataclasses.replace(config, run=dataclasses.replace(config.run, threads_per_rank=-1)))
+
+
+@pytest.mark.parametrize("algorithm", ["gorila", "apex", "impala", "es"])
+def test_parts_in_one_process_share_the_threads_that_were_asked_for(tmp_path, algorithm):
+    before = torch.get_num_threads()
+    hyper = {"population": 4, "num_envs": 2} if algorithm == "es" else {"num_envs": 4}
+    replay = REPLAY if algorithm in ("gorila", "apex") else {}
+    try:
+        torch.set_num_threads(2)
+        make_driver(config_for(tmp_path, algorithm, **hyper, **replay), SerialEngine())
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_members_that_are_played_in_several_calls_score_as_in_one(tmp_path, monkeypatch):
+    def weights(steps):
+        monkeypatch.setattr(evaluating_actor, "STEPS_AT_ONCE", steps)
+        calls.clear()
+        hyper = {"population": 6, "num_envs": 2, "games_per_member": 3}
+        config = config_for(tmp_path, "es", **hyper)
+        on_ray = dataclasses.replace(config.run, engine="ray")
+        one_actor = TopologyConfig(num_actors=1)
+        driver = make_driver(dataclasses.replace(config, run=on_ray, topology=one_actor), SerialEngine())
+        driver.begin()
+        for _ in range(4):
+            driver.advance(0.0)
+        return {name: torch.as_tensor(each) for name, each in driver.weights()[1].items()}
+
+    calls, play_on = [], evaluating_actor.EvaluatingActor.play_on
+    monkeypatch.setattr(
+        evaluating_actor.EvaluatingActor, "play_on", lambda actor: calls.append(1) or play_on(actor)
+    )
+    whole = weights(10_000)
+    assert not calls
+    assert_same_bits(weights(4), whole)
+    assert calls
 
 
 @pytest.mark.parametrize("shards", [1, 3])
