@@ -72,7 +72,7 @@ test-cluster: $(VENV)/.installed-test
 .venv-integrations/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv-integrations
 	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0" $(TORCH_INDEX)
-	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -e ".[human,onnx,rllib,sb3,torchrl,wandb]" "pandas<3" "pytest>=8" "rliable>=1.2"
+	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -e ".[human,onnx,pettingzoo,rllib,sb3,torchrl,wandb]" "pandas<3" "pytest>=8" "rliable>=1.2" "supersuit>=3.11"
 	@touch $@
 
 test-integrations: .venv-integrations/.installed

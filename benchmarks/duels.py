@@ -18,8 +18,8 @@ import numpy as np
 from script_arguments import output_file, script_parser, whole_number
 
 from parcade.atari.duel import Duel
-from parcade.atari.two_players import TWO_PLAYER_GAMES
-from parcade.duels.players import SCRIPTS, SERVE_FRAMES, RandomPlayer, ScriptedPlayer, with_fire
+from parcade.atari.two_players import SERVE_FRAMES, TWO_PLAYER_GAMES, with_fire
+from parcade.duels.players import SCRIPTS, RandomPlayer, ScriptedPlayer
 from parcade.duels.tournament import tournament
 from parcade.machine.facts import commit, machine
 

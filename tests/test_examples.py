@@ -189,6 +189,7 @@ def test_the_example_that_plays_says_how_it_is_called(words):
         ("sb3_ppo", "stable_baselines3", "sb3"),
         ("torchrl_ppo", "torchrl", "torchrl"),
         ("rllib_ppo", "ray", "rllib"),
+        ("self_play", "supersuit", "pettingzoo,sb3"),
     ],
 )
 def test_an_example_of_another_library_says_how_to_install_it(name, package, extra, monkeypatch, capsys):

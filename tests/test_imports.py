@@ -25,7 +25,7 @@ capture rl atari
 model
 experience
 envs
-integrations cluster testing
+cluster testing
 exchange
 algorithms
 config
@@ -37,7 +37,7 @@ topology
 train
 agent
 duels
-evaluate learning
+integrations evaluate learning
 suite
 sweep
 play bench data_parallel

@@ -27,15 +27,16 @@ def resized(levels: np.ndarray, resize: Resize) -> np.ndarray:
         return np.rint(total.astype(np.float32) * (np.float32(1) / np.float32(lines * columns))).astype(
             np.uint8
         )
-    taps = len(resize.column_weight)
-    level = np.pad(levels, ((0, 0), (0, taps))).astype(np.float32)
-    sums = level[:, resize.column_start] * resize.column_weight[0]
-    for tap in range(1, taps):
-        sums += level[:, resize.column_start + tap] * resize.column_weight[tap]
-    sums = np.pad(sums, ((0, resize.row_weight.shape[1]), (0, 0)))
-    total = sums[resize.row_start] * resize.row_weight[:, 0, None]
-    for tap in range(1, resize.row_weight.shape[1]):
-        total += sums[resize.row_start + tap] * resize.row_weight[:, tap, None]
+    # Columns and lines of zeros, for outputs at the edge that have fewer taps than others.
+    taps, line_taps = len(resize.column_weight), resize.row_weight.shape[1]
+    level = np.zeros((levels.shape[0], levels.shape[1] + taps), np.float32)
+    level[:, : levels.shape[1]] = levels
+    sums = np.zeros((levels.shape[0] + line_taps, len(resize.column_start)), np.float32)
+    for tap in range(taps):
+        sums[: len(levels)] += level.take(resize.column_start + tap, 1) * resize.column_weight[tap]
+    total = np.zeros((len(resize.row_start), len(resize.column_start)), np.float32)
+    for tap in range(line_taps):
+        total += sums.take(resize.row_start + tap, 0) * resize.row_weight[:, tap, None]
     return np.clip(np.rint(total), 0, 255).astype(np.uint8)
 
 
@@ -59,14 +60,18 @@ class PlayerObservations:
         self._resize = resize_to(height, settings.image_height, settings.image_width)
         self._stacks = np.zeros((num_matches, *settings.stack_shape), np.uint8)
 
+    def clear(self) -> None:
+        """Empty all stacks, for new matches."""
+        self._stacks[:] = 0
+
     def push(self, match: int, last: np.ndarray, before: np.ndarray | None = None) -> None:
         """Push a frame on the stack of a match, pooled with the one before if the settings ask for it.
 
         last, before: palette indices ``[lines, 160]``; at the start of a match there is no frame before.
         """
-        pictures = np.stack([last] if before is None or not self.pools else [last, before])
-        levels = self._levels[:, pictures].max(1)  # [channels, lines, 160]
-        frame = np.stack([resized(channel, self._resize) for channel in levels], -1)
+        pictures = [last] if before is None or not self.pools else [last, before]
+        channels = [np.max([levels.take(each) for each in pictures], 0) for levels in self._levels]
+        frame = np.stack([resized(channel, self._resize) for channel in channels], -1)
         stack = self._stacks[match]
         stack[:-1] = stack[1:]
         stack[-1] = frame.reshape(stack[-1].shape)

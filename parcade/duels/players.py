@@ -9,17 +9,15 @@ from typing import Protocol
 import numpy as np
 
 from parcade.agent import Agent
-from parcade.atari.console import JOYSTICK
 from parcade.atari.duel import Duel
 from parcade.atari.settings import VectorSettings
+from parcade.atari.two_players import with_fire
 from parcade.duels.observation import PlayerObservations, check_has_sides
 from parcade.envs.native import console_settings
 from parcade.errors import UsageError
 
 SIDES = ("A", "B")
 HOLD_FRAMES = 4  # how long a random action is held
-SERVE_FRAMES = 30  # in games that serve with FIRE, both players press it once in this many frames
-FIRE = 16  # in `JOYSTICK`
 NOOP, UP, RIGHT, LEFT, DOWN = 0, 2, 3, 4, 5
 
 
@@ -36,11 +34,6 @@ class Player(Protocol):
 
     def actions(self) -> list[int]:
         """Return the action for the next frame of every match, n ale-py action ids as player A uses them."""
-
-
-def with_fire(action: int) -> int:
-    """Return the ale-py action with the fire button pressed, too."""
-    return int(np.flatnonzero(int(JOYSTICK[action]) | FIRE == JOYSTICK)[0])
 
 
 class AgentPlayer:

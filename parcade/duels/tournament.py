@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parcade.atari.recording import Recording, Session
-from parcade.duels.players import SERVE_FRAMES, Player, with_fire
+from parcade.atari.two_players import SERVE_FRAMES, with_fire
+from parcade.duels.players import Player
 from parcade.duels.ratings import bradley_terry
 
 FRAME_LIMIT = 36_000  # 10 minutes

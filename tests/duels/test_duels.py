@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from parcade.atari.recording import load_recording
+from parcade.atari.two_players import with_fire
 from parcade.cli import main
 from parcade.duels.observation import PlayerObservations
-from parcade.duels.players import RandomPlayer, ScriptedPlayer, make_player, with_fire
+from parcade.duels.players import RandomPlayer, ScriptedPlayer, make_player
 from parcade.duels.ratings import bradley_terry
 from parcade.duels.tournament import Match, play_matches, standings, tournament
 from parcade.envs import make_vec

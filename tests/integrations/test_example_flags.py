@@ -10,13 +10,21 @@ pytestmark = [pytest.mark.integrations, pytest.mark.filterwarnings("ignore")]  #
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-@pytest.mark.parametrize(("name", "package"), [("rllib_ppo", "ray.rllib"), ("torchrl_ppo", "torchrl")])
+WRONG = [
+    (["--game", "pongg"], "unknown game 'pongg'; did you mean 'pong'?"),
+    (["--seed", "-1"], "seed=-1 is below 0"),
+    (["--total-steps", "0"], "total_steps=0 is below 1"),
+]
+
+
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("name", "package", "words", "says"),
     [
-        (["--game", "pongg"], "unknown game 'pongg'; did you mean 'pong'?"),
-        (["--seed", "-1"], "seed=-1 is below 0"),
-        (["--total-steps", "0"], "total_steps=0 is below 1"),
+        *(("rllib_ppo", "ray.rllib", *each) for each in WRONG),
+        *(("torchrl_ppo", "torchrl", *each) for each in WRONG),
+        *(("self_play", "supersuit", *each) for each in WRONG[1:]),
+        ("self_play", "supersuit", ["--game", "breakout"], "breakout is not offered for two players"),
+        ("self_play", "supersuit", ["--matches", "0"], "matches=0 is below 1"),
     ],
 )
 def test_an_example_answers_a_wrong_flag_with_one_line(name, package, words, says, monkeypatch, capsys):

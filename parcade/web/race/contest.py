@@ -15,7 +15,8 @@ from parcade.atari.arcade import Arcade
 from parcade.atari.duel import Duel
 from parcade.atari.held_keys import FIRE, action_of
 from parcade.atari.recording import Recording, Session
-from parcade.duels.players import SERVE_FRAMES, Player, make_player, with_fire
+from parcade.atari.two_players import SERVE_FRAMES, with_fire
+from parcade.duels.players import Player, make_player
 from parcade.errors import UsageError
 from parcade.files.run_directory import complete_checkpoints
 
