@@ -24,12 +24,10 @@ with reported("self_play.py"):
         missing = f"this example needs {error.name or 'a package'}, which is not installed"
         raise UsageError(f"{missing}; run: pip install 'parcade[pettingzoo,sb3]' supersuit") from error
 
-SIZE = {"image_height": 42, "image_width": 42}
-
 
 def make_envs(game: str, num_matches: int, seed: int) -> VecEnv:
     """Return matches as a vector environment with a lane for each of their 2 * num_matches agents."""
-    lanes = supersuit.pettingzoo_env_to_vec_env_v1(parallel_env(game, clip_rewards=True, **SIZE))
+    lanes = supersuit.pettingzoo_env_to_vec_env_v1(parallel_env(game, clip_rewards=True))
     envs = supersuit.concat_vec_envs_v1(lanes, num_matches, base_class="stable_baselines3")
     for number, match in enumerate(envs.venv.vec_envs):  # copies, which would all draw the same numbers
         match.reset(seed + number)
@@ -47,7 +45,7 @@ def make_learner(envs: VecEnv, seed: int) -> PPO:
 
 def against_random(learner: PPO, game: str, seeds: range, **settings: int) -> list[int]:
     """Play a match per seed, by turns on either side; return the learner's points minus the opponent's."""
-    match, differences = parallel_env(game, **SIZE, **settings), []
+    match, differences = parallel_env(game, **settings), []
     for number, seed in enumerate(seeds):
         own, other = match.possible_agents if number % 2 == 0 else match.possible_agents[::-1]
         observations, infos = match.reset(seed)

@@ -26,6 +26,7 @@ from .state import (
     PRESSED_RESET,
     PRESSED_SELECT,
     RAM_BYTES,
+    STICKY_THRESHOLD,
     TERMINAL,
     VERSION,
     allocate,
@@ -224,7 +225,8 @@ class Arcade:
     def get_state(self, consoles: int | np.ndarray | slice = slice(None)) -> dict[str, np.ndarray]:
         """Return copies of the rows of some consoles (`state.py`), with `version` and the ROM's `md5`.
 
-        The state is exact between any two frames: after `set_state`, play continues identically.
+        The state is exact between any two frames: after `set_state`, play continues identically, with the
+        probability of sticky actions of the arcade that continues.
         """
         rows = as_rows(consoles, self.num_consoles)
         with self._callers.lock:
@@ -241,7 +243,14 @@ class Arcade:
         Errors: ValueError for another version or ROM, for wrong shapes and for invalid contents.
         """
         rows = np.arange(self.num_consoles)[as_rows(consoles, self.num_consoles)]
-        self._restore(checked_rows(saved, len(rows), self.machine), rows)
+        self._restore(self._with_own_settings(checked_rows(saved, len(rows), self.machine)), rows)
+
+    def _with_own_settings(self, saved: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return saved rows with this arcade's probability of sticky actions, which no state replaces."""
+        sticky = slice(STICKY_THRESHOLD, STICKY_THRESHOLD + 2)
+        state = saved["state"].copy()
+        state[:, sticky] = self.machine.powered["state"][0, sticky]
+        return {**saved, "state": state}
 
     def _restore(self, saved: dict[str, np.ndarray], rows: np.ndarray) -> None:
         """Copy saved rows to the consoles `rows` [k], cyclically."""
@@ -264,7 +273,7 @@ class Arcade:
                 f"first={first}, last={last}: expected 0 <= first < last <= {arcade.num_consoles}"
             )
         saved = checked_rows(arcade.get_state(slice(first, last)), last - first, self.machine)
-        self._restore(saved, np.arange(self.num_consoles))
+        self._restore(self._with_own_settings(saved), np.arange(self.num_consoles))
 
 
 def _restored(kind: type[Arcade], made_from: tuple[Any, ...], state: dict[str, np.ndarray]) -> Arcade:

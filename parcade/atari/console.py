@@ -109,10 +109,10 @@ def begin_update(s):
 
 @inlined
 def end_update(s, screen):
-    """Close the frame if it has ended."""
+    """Count the scanlines, and close the frame if it has ended."""
+    s[SCANLINES] = (3 * np.int64(s[CYCLES]) - np.int64(s[FRAME_START])) // 228
     if s[FRAME_ENDED] != 0:
         s[PARTIAL] = 0
-        s[SCANLINES] = (3 * np.int64(s[CYCLES]) - np.int64(s[FRAME_START])) // 228
         tia.serve(s, screen, tia.END_FRAME)
 
 

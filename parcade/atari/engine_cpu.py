@@ -22,6 +22,7 @@ from .state import (
     FRAME_NUMBER,
     LINE_WORDS,
     LIVES,
+    LOGS,
     MODE,
     NOOP_STREAM,
     OBSERVED,
@@ -41,6 +42,8 @@ from .state import (
     STICKY_STREAM,
     STICKY_THRESHOLD,
     TERMINAL,
+    TIA,
+    TIA_WORDS,
     allocate,
 )
 from .tia import chip as tia
@@ -126,6 +129,7 @@ def build_machine(
     s[ROM_HEIGHT] = height
     arrays["screen"] = np.zeros((1, 2 * height * LINE_WORDS), np.uint64)
     tia.reset(s, arrays["screen"][0])
+    s[TIA + TIA_WORDS : LOGS] = 0  # of frames before the height was known; none is pending
     program = rules.compile_rules(row)
     rom_code.attach(rom, arrays, program)
     return Machine(

@@ -24,6 +24,7 @@ LARGEST = 2**31 - 1
 class VectorSettings:
     """How a vector of consoles plays and what it observes. Names and defaults are those of AtariVectorEnv.
 
+    max_num_frames_per_episode: 0 is no limit, where AtariVectorEnv ends an episode at every step.
     start_states: ``exact`` plays every start as ale-py does, so RAM carries over between episodes. ``cached``
     starts every episode from one of `num_starts` saved starts: the first episodes of seeds 0, 1, 2 ... The
     file of a recording (`recording.py`) starts every episode from one of `num_starts` of its states.
@@ -65,6 +66,11 @@ class VectorSettings:
         return self.obs_type != "ram"
 
     @property
+    def frame_limit(self) -> int:
+        """Frames after which an episode is truncated."""
+        return self.max_num_frames_per_episode or LARGEST
+
+    @property
     def frame_shape(self) -> tuple[int, ...]:
         """Shape of one observed frame."""
         pixels = (self.img_height, self.img_width)
@@ -101,7 +107,7 @@ class VectorSettings:
         words[FIRE] = self.use_fire_reset and 1 in action_set
         words[NOOP_MAX] = self.noop_max
         words[FRAME_SKIP] = self.frameskip
-        words[FRAME_LIMIT] = self.max_num_frames_per_episode or LARGEST
+        words[FRAME_LIMIT] = self.frame_limit
         words[MAX_POOL] = self.maxpool
         words[CLIP] = self.reward_clipping
         words[LIFE_LOSS] = self.life_loss_info

@@ -64,7 +64,7 @@ VSYNC_FINISH = 28  # clock from which switching VSYNC off ends the frame
 LINE_LIMIT = 29  # a TIA write at or after this clock ends the frame
 FRAME_ENDED = 30
 PARTIAL = 31  # the last `run_update` stopped within a frame
-SCANLINES = 32  # number of scanlines of the last complete frame
+SCANLINES = 32  # number of scanlines of the last frame, so far if it is not complete
 DUMP = 33  # VBLANK bit 7: the paddle capacitors are grounded
 DUMP_OFF_CYCLE = 34
 

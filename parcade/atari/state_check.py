@@ -12,6 +12,7 @@ import numpy as np
 from . import state as st
 from .cartridge import image_size
 from .engine_cpu import Machine
+from .settings import VectorSettings
 
 ANY = (-(2**31), 2**31 - 1)
 BIT, BYTE, NIBBLE, CLOCK = (0, 1), (0, 255), (0, 15), (-(2**26), 2**26)
@@ -21,11 +22,12 @@ def _chip_ranges() -> dict[int, tuple[int, int]]:
     """Return the ranges of the words before the TIA's, by word.
 
     Times of past events have none, such as RIOT_READ_CYCLE: every frame subtracts its length from them, so in
-    a long episode they take every value. Neither do the numbers of frames, which start again below zero.
+    a long episode they take every value. Neither do the numbers of frames, which start again below zero, and
+    the cycles and scanlines of a frame: a program may compute for hours before it ends one.
     """
     ranges = dict.fromkeys((st.CPU_A, st.CPU_X, st.CPU_Y, st.CPU_SP, st.BUS), BYTE)
     ranges |= dict.fromkeys((st.CPU_C, st.CPU_V, st.CPU_D, st.CPU_I, st.CPU_JAMMED), BIT)
-    ranges |= {st.CPU_PC: (0, 0xFFFF), st.CPU_NZ: (0, 0xFFFF), st.CYCLES: (0, 2**26)}
+    ranges |= {st.CPU_PC: (0, 0xFFFF), st.CPU_NZ: (0, 0xFFFF)}
     ranges |= {st.RIOT_TIMER: BYTE, st.RIOT_SHIFT: (0, 10), st.RIOT_READ_FLAG: BIT, st.RIOT_DDRA: BYTE}
     ranges |= dict.fromkeys((st.IN_SWCHA, st.IN_SWCHB, st.IN_INPT4, st.IN_INPT5), BYTE)
     ranges |= dict.fromkeys(range(st.IN_CHARGE, st.IN_CHARGE + 4), (st.CHARGE_NEVER, 2**26))
@@ -33,7 +35,6 @@ def _chip_ranges() -> dict[int, tuple[int, int]]:
         st.FRAME_START: (-227, 0),
         st.LOG_BASE: (-(2**30), 2**31 - 1),
         st.LINE_LIMIT: (0, 228 * 400),
-        st.SCANLINES: (0, 2**26),
     }
     ranges |= dict.fromkeys((st.FRAME_ENDED, st.PARTIAL, st.DUMP, st.OBSERVED, st.PICTURE), BIT)
     ranges |= {
@@ -169,6 +170,19 @@ def check_playing(
     if elapsed.min() < 0 or elapsed.max() > most_frames:
         raise ValueError(
             f"saved state: elapsed is {elapsed.min()} to {elapsed.max()}; expected 0 to {most_frames} frames"
+        )
+
+
+def check_captured(captured: np.ndarray, settings: VectorSettings) -> None:
+    """Check that captured frames uint64 `[n, rows, words]` are those of steps of as many frames.
+
+    With one frame a step, the second-to-last is never captured, and would stay in every observation.
+    Errors: ValueError.
+    """
+    if settings.frameskip == 1 and settings.maxpool and captured[:, 1:2].any():
+        raise ValueError(
+            "saved state: its steps have several frames; expected one (frame_skip 1); "
+            "use the settings it was saved with"
         )
 
 

@@ -20,7 +20,7 @@ from .arcade import check_arguments, check_integer
 from .settings import VectorSettings
 from .starts import recorded_consoles
 from .state import DIFFICULTY, LINE_WORDS, MODE, allocate
-from .state_check import check_playing
+from .state_check import check_captured, check_playing
 from .threads import rounds
 from .threads.callers import Callers
 from .threads.thread_pool import MESSAGE, MESSAGE_WORDS, ThreadPool
@@ -286,10 +286,11 @@ class VectorConsoles:
         self._loaded |= self._playing
         self._all_loaded = bool(self._loaded.all())
 
-    def check_saved(self, rows: dict[str, np.ndarray], elapsed: np.ndarray) -> None:
-        """Check saved rows of consoles and frames of episodes, `[n]`. Errors: ValueError."""
-        most_frames = self.settings.max_num_frames_per_episode + self.settings.frameskip
+    def check_saved(self, rows: dict[str, np.ndarray], captured: np.ndarray, elapsed: np.ndarray) -> None:
+        """Check saved rows of consoles, captured frames and frames of episodes `[n]`. Errors: ValueError."""
+        most_frames = self.settings.frame_limit + self.settings.frameskip
         check_playing(rows, elapsed, self.machine, self._switches, most_frames)
+        check_captured(captured, self.settings)
 
     def continue_streams(self) -> None:
         """Continue the random streams of a restored state at the next reset without seeds."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -231,7 +230,7 @@ def _make_mixed(
     **how: Any,
 ) -> gymnasium.vector.VectorEnv:
     """Implement ``make_vec`` for several games. Errors: UsageError."""
-    from parcade.envs.mixed import MixedVectorEnv, have_one_action_set, portions_of
+    from parcade.envs.mixed import MixedVectorEnv, have_one_action_set, portions_of, with_all_actions
 
     names = [canonical_game(game) for game in games]
     strangers = [name for name in names if not is_atari(name)]
@@ -252,11 +251,13 @@ def _make_mixed(
     if not have_one_action_set(names):
         if settings.action_subset:
             raise UsageError("action_subset requires that all games have the same action set; leave it out")
-        settings = dataclasses.replace(settings, full_action_set=True)
+        of_games = [with_all_actions(name, settings) for name in names]
+    else:
+        of_games = [settings] * len(names)
     _check_all_fit(names, num_envs, backend, device, settings)
     envs: list[Any] = [
-        make_vec(name, portion, backend, device, settings=settings, **how)
-        for name, portion in zip(names, portions_of(num_envs, len(names)), strict=True)
+        make_vec(name, portion, backend, device, settings=own, **how)
+        for name, portion, own in zip(names, portions_of(num_envs, len(names)), of_games, strict=True)
     ]
     if device == "cuda":
         from parcade.envs.native_cuda import CudaMixedVectorEnv

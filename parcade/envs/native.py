@@ -261,7 +261,7 @@ class NativeVectorEnv(Checked, VectorEnv):
 
         try:
             check_rom(state, self._consoles.machine)
-            self._consoles.check_saved(part_of(taken, "console."), taken["elapsed"])
+            self._consoles.check_saved(part_of(taken, "console."), taken["captured"], taken["elapsed"])
         except ValueError as error:
             raise UsageError(str(error)) from error
         return taken

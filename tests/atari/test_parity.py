@@ -6,7 +6,7 @@ from parity import play_both
 
 from parcade.atari import Arcade, games
 
-pytest.importorskip("ale_py")
+ale_py = pytest.importorskip("ale_py")
 
 SAMPLE = (
     "pong breakout seaquest ms_pacman qbert space_invaders beam_rider pitfall2 "
@@ -66,6 +66,24 @@ def test_a_saved_state_continues_exactly():
         assert arcade.act([frame % 18, 1]).tolist() == rewards
         assert np.array_equal(arcade.ram, ram)
         assert np.array_equal(arcade.screen, screen)
+
+
+NTSC_FRAME = (  # three lines of VSYNC and 250 others
+    "A9 02 85 00 85 02 85 02 85 02 A9 00 85 00 A2 FA 85 02 86 09 CA D0 F9"
+)
+COMPUTE = "A0 00 A2 00 CA D0 FD 88 D0 F8"  # 65,536 rounds, many updates without an end of the frame
+
+
+@pytest.mark.parametrize("program", ["", NTSC_FRAME, NTSC_FRAME + COMPUTE])
+def test_the_television_of_a_program_that_computes_for_long_is_ale_pys(program, tmp_path):
+    path = tmp_path / "amidar.bin"  # ale-py needs the name of a game
+    path.write_bytes(bytes.fromhex(program + "4C 00 F0").ljust(4092, b"\xea") + b"\x00\xf0\x00\xf0")
+    theirs = ale_py.ALEInterface()
+    theirs.loadROM(path)
+    with pytest.warns(UserWarning, match="not a known game"):
+        ours = Arcade(path, 1)
+    assert (ours.height, 160) == theirs.getScreenDims()
+    assert np.array_equal(ours.screen[0], theirs.getScreen())
 
 
 def test_an_unknown_rom_runs_without_rules_and_warns(tmp_path):

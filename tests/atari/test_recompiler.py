@@ -1,5 +1,7 @@
 """Machine code against the interpreter: on random programs, on real games, at its limits."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import llvmlite.binding as llvm
@@ -436,6 +438,44 @@ def test_the_option_of_llvm_is_as_before_though_a_compilation_fails(monkeypatch)
         machine_code.compile_assembly("")
     assert emitted == [[machine_code.SPLITTING]]
     assert set_for_the_process == [machine_code.SPLITTING, machine_code.DEFAULT_SPLITTING]
+
+
+FORKS = """
+import os, signal, threading, time
+from parcade.atari import Arcade
+from parcade.atari.compiling.one_thread import compiling
+from parcade.atari.translate import machine_code
+
+Arcade("pong", 1)
+function = "define i32 @f%d(i32 %%a) { %%b = add i32 %%a, 1\\n ret i32 %%b }"
+assembly = "\\n".join(function % k for k in range(1000)) + "\\n" + function.replace("f%d", "run") % ()
+
+def work():
+    while not stop:
+        with compiling:
+            machine_code.compile_assembly(assembly)
+
+stop = []
+thread = threading.Thread(target=work)
+thread.start()
+for _ in range(4):
+    time.sleep(0.2)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        with compiling:
+            machine_code.compile_assembly(assembly)
+        os._exit(0)
+    print(os.waitpid(child, 0)[1])
+stop.append(1)
+thread.join()
+"""
+
+
+@pytest.mark.processes
+def test_a_process_that_is_forked_while_a_thread_translates_can_translate():
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=400)
+    assert done.stdout.split() == ["0"] * 4, done.stderr[-500:]
 
 
 def test_quick_code_is_kept_apart_from_usual_code(usual_code, monkeypatch):

@@ -76,6 +76,22 @@ def test_states_in_the_middle_of_long_episodes_are_accepted():
         arcade.act(0)
 
 
+def test_states_of_a_frame_that_does_not_end_are_accepted(tmp_path):
+    path = tmp_path / "endless.bin"
+    path.write_bytes(bytes([0x4C, 0x00, 0xF0]).ljust(4092, b"\xea") + b"\x00\xf0\x00\xf0")
+    with pytest.warns(UserWarning, match="not a known game"):
+        arcade = Arcade(path, 1)
+    for _ in range(1000):
+        arcade.act(0)
+    assert arcade.arrays["state"][0, st.CYCLES] > 2**26
+    saved = arcade.get_state()
+    arcade.set_state(saved)
+    for most in (-(2**31), 2**31 - 1):
+        saved["state"][0, [st.CYCLES, st.SCANLINES]] = most
+        arcade.set_state(saved)
+        arcade.act(0)
+
+
 def test_a_random_state_inside_the_ranges_neither_crashes_nor_hangs(arcade, seed):
     random = np.random.default_rng(seed)
     low, high = state_check._bounds_for(arcade.machine)

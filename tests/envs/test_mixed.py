@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from parcade import make_vec
+from parcade.atari.games import load_games
 from parcade.envs import EnvSettings, checks
 from parcade.envs.backends import BACKENDS, Backend
 from parcade.envs.tiny import TinyCatch
@@ -51,6 +52,23 @@ def test_games_with_one_action_set_keep_it_and_an_int_seeds_each_environment():
     alone = make_vec("pong", 4, "native", **SMALL)
     assert env.single_action_space.n == 6
     assert np.array_equal(env.reset(seed=3)[0], alone.reset(seed=3)[0])
+
+
+@pytest.mark.parametrize("backend", ["native", "ale"])
+def test_games_whose_full_set_has_nine_actions_play_next_to_others(backend):
+    env = make_vec(["pong", "skiing"], 2, backend, **SMALL)
+    alone = make_vec("skiing", 1, backend, full_action_set=True, **SMALL)
+    assert (env.single_action_space.n, alone.single_action_space.n) == (18, 9)
+    seeds = np.array([1, 2], np.int32)
+    assert np.array_equal(env.reset(seed=seeds)[0][1:], alone.reset(seed=seeds[1:])[0])
+    ids = load_games()["skiing"]["legal_actions"]
+    for action in [*range(18), *np.random.default_rng(0).integers(0, 18, 40).tolist()]:
+        seen, rewards, *_ = env.step(np.array([0, action]))
+        own = ids.index(action) if action in ids else 0
+        seen_alone, rewards_alone, *_ = alone.step(np.array([own]))
+        assert np.array_equal(seen[1:], seen_alone) and rewards[1] == rewards_alone[0]
+    for each in (env, alone):
+        each.close()
 
 
 def test_a_first_reset_without_a_seed_seeds_each_environment_by_its_number_among_all():

@@ -146,6 +146,21 @@ def test_a_state_of_another_game_or_of_other_settings_is_refused_and_changes_not
         each.close()
 
 
+def test_a_state_of_steps_of_several_frames_is_refused_by_steps_of_one():
+    """The second-to-last frame would stay in every later observation."""
+    several, one = (parcade.make_vec("pong", 1, frame_skip=skip, **SMALL) for skip in (4, 1))
+    for env in (several, one):
+        env.reset(seed=0)
+        played(env, 5)
+    with pytest.raises(UsageError, match="its steps have several frames; expected one"):
+        one.set_state(several.get_state())
+    several.set_state(one.get_state())
+    one.set_state(one.get_state())
+    plain = parcade.make_vec("pong", 1, frame_skip=1, max_pool=False, **SMALL)
+    plain.reset(seed=0)
+    plain.set_state(several.get_state())
+
+
 CONTINUE = """
 import pickle, sys
 arcade = pickle.load(open(sys.argv[1], "rb"))

@@ -189,6 +189,28 @@ def test_a_restored_state_continues_exactly_and_its_random_numbers_on_request():
             other.restore_state(state)
 
 
+@pytest.mark.parametrize(("probability", "of_the_other"), [(0.0, 0.25), (0.5, 0.0)])
+def test_a_state_of_another_probability_of_sticky_actions_leaves_it_as_it_is(probability, of_the_other):
+    """A planner tries actions in a deterministic copy of a game with sticky actions."""
+
+    def rams(kind):
+        played, plans = (
+            kind("pong", frameskip=1, repeat_action_probability=p) for p in (of_the_other, probability)
+        )
+        played.reset(seed=3)
+        plans.reset(seed=5)
+        for step in range(50):
+            played.step(step % 3)
+        plans.restore_state(played.clone_state())
+        seen = []
+        for action in np.random.default_rng(0).integers(6, size=150).tolist():
+            plans.step(action)
+            seen.append(plans.unwrapped.ale.getRAM().tolist())
+        return seen
+
+    assert rams(RawAtariEnv) == rams(ale_py.AtariEnv)
+
+
 def test_a_copy_of_an_environment_plays_on_by_itself():
     env = RawAtariEnv("pong", repeat_action_probability=0.0)
     env.reset(seed=2)

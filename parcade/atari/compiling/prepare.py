@@ -22,11 +22,11 @@ from .kernel_cache import (
     stamp,
 )
 from .one_process import only_process
+from .one_thread import compiling
 
 SECONDS_BETWEEN_LINES = 15.0
 """A busy machine compiles for minutes; then a line says how far it is, not more often than this."""
 
-_lock = threading.Lock()
 _prepared = False
 
 
@@ -117,7 +117,7 @@ def prepare() -> None:
 
 def _prepare() -> None:
     global _prepared
-    with _lock:
+    with compiling:
         if _prepared:
             return
         functions = separate_functions()

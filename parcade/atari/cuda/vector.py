@@ -26,7 +26,7 @@ from ..state import (
     ROW_WORDS,
     with_all_words,
 )
-from ..state_check import check_playing, check_rom
+from ..state_check import check_captured, check_playing, check_rom
 from ..vector import VectorConsoles
 from . import engine, environments, layout, observations
 from .games import game_on, threads_for
@@ -293,8 +293,9 @@ class DeviceConsoles:
             taken[name] = _integers(name, state.get(name), shape, np.dtype(dtype))
         check_rom(state, self.machine)
         rows = {name.removeprefix("console."): array for name, array in taken.items()}
-        most_frames = self.settings.max_num_frames_per_episode + self.settings.frameskip
+        most_frames = self.settings.frame_limit + self.settings.frameskip
         check_playing(rows, taken["elapsed"], self.machine, self._switches, most_frames)
+        check_captured(taken["captured"], self.settings)
         return taken
 
 

@@ -7,7 +7,6 @@ GPU the function is linked to the kernels (`cuda/kernels.py`), and the bytes onl
 
 import contextlib
 import os
-import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -29,8 +28,6 @@ QUICK_CODE = "PARCADE_QUICK_CODE"
 # Limit of the register allocator's search for places to split variables, and LLVM's default. The lower one
 # saves up to a third of the time to generate code; the code is as fast.
 SPLITTING, DEFAULT_SPLITTING = "-grow-region-complexity-budget=100", "-grow-region-complexity-budget=10000"
-
-_generating = threading.Lock()
 
 
 @intrinsic
@@ -119,7 +116,7 @@ def target_name() -> str:
 
 
 def compile_assembly(assembly: str) -> bytes:
-    """Optimise LLVM assembly and return an object file."""
+    """Optimise LLVM assembly and return an object file. The caller holds the lock `compiling`."""
     machine = _target_machine()
     module = _optimised(assembly, machine, "run")
     with _less_splitting():
@@ -131,12 +128,11 @@ def _less_splitting() -> Iterator[None]:
     """Change an option of LLVM, which the complete process shares, for the time of one compilation."""
     import llvmlite.binding as llvm
 
-    with _generating:
-        llvm.set_option("parcade", SPLITTING)
-        try:
-            yield
-        finally:
-            llvm.set_option("parcade", DEFAULT_SPLITTING)
+    llvm.set_option("parcade", SPLITTING)
+    try:
+        yield
+    finally:
+        llvm.set_option("parcade", DEFAULT_SPLITTING)
 
 
 def compile_for_gpu(assembly: str) -> str:

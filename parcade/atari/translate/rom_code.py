@@ -17,6 +17,7 @@ import numpy as np
 from ..cartridge import image_size
 from ..compiling.kernel_cache import cache_directory, source_digest
 from ..compiling.one_process import only_process_or_none, write_whole
+from ..compiling.one_thread import compiling
 from ..state import CART_KIND
 from . import lanes, machine_code, recompiler
 from .known_code import known_notes, lacks, shared_notes
@@ -26,7 +27,6 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 RENEW_AFTER = 100_000_000  # instructions; interpreting them takes about as long as translating a ROM
 
 _loaded: dict[str, tuple] = {}  # key to (engine, address); the engine must live as long as its code
-_loading = threading.Lock()  # of two engines with the same key, only one would be kept alive
 
 
 def attach(rom: np.ndarray, powered: dict[str, np.ndarray], program: np.ndarray) -> None:
@@ -43,7 +43,8 @@ def ptx_of(rom: np.ndarray, powered: dict[str, np.ndarray], program: np.ndarray)
     def make() -> bytes:
         return machine_code.compile_for_gpu(lanes.translate(rom, kind, *named(notes, kind))).encode()
 
-    return _kept(f"{_key(rom, notes, machine_code.PTX_VERSION)}.ptx", make).decode()
+    with compiling:
+        return _kept(f"{_key(rom, notes, machine_code.PTX_VERSION)}.ptx", make).decode()
 
 
 def put_address(rom: np.ndarray, address: int) -> None:
@@ -104,17 +105,15 @@ def _address(rom: np.ndarray) -> np.ndarray:
 
 def _machine_code(rom: np.ndarray, kind: int, notes: np.ndarray) -> int:
     """Return the address of a ROM's machine code, from memory, from disk or made now."""
-    key = _key(rom, notes, machine_code.target_name())
-    if key not in _loaded:
 
-        def make() -> bytes:
-            return machine_code.compile_assembly(recompiler.translate(rom, kind, *named(notes, kind)))
+    def make() -> bytes:
+        return machine_code.compile_assembly(recompiler.translate(rom, kind, *named(notes, kind)))
 
-        code = _kept(f"{key}.o", make)
-        with _loading:
-            if key not in _loaded:
-                _loaded[key] = machine_code.load_object(code)
-    return _loaded[key][1]
+    with compiling:
+        key = _key(rom, notes, machine_code.target_name())
+        if key not in _loaded:
+            _loaded[key] = machine_code.load_object(_kept(f"{key}.o", make))
+        return _loaded[key][1]
 
 
 def _key(rom: np.ndarray, notes: np.ndarray, target: str) -> str:
