@@ -15,6 +15,8 @@ from .engine_cpu import Machine
 from .settings import VectorSettings
 
 ANY = (-(2**31), 2**31 - 1)
+# Words of a TIA's block that say how far its frame is drawn.
+DRAWN_SO_FAR = (st.T_LAST, st.T_START, st.T_STOP, st.T_LINE, st.T_LEFT)
 BIT, BYTE, NIBBLE, CLOCK = (0, 1), (0, 255), (0, 15), (-(2**26), 2**26)
 
 
@@ -76,8 +78,8 @@ def _tia_ranges(height: int) -> dict[int, tuple[int, int]]:
 
 @functools.cache
 def _bounds(height: int) -> np.ndarray:
-    """Return the minima and maxima of a row's words, without those of its ROM: int64 `[2, ROW_WORDS]`."""
-    bounds = np.tile(np.array(ANY, np.int64)[:, None], st.ROW_WORDS)
+    """Return the minima and maxima of a row's words, without those of its ROM: int32 `[2, ROW_WORDS]`."""
+    bounds = np.tile(np.array(ANY, np.int32)[:, None], st.ROW_WORDS)
     for word, range_ in _chip_ranges().items():
         bounds[:, word] = range_
     for first in range(st.TIA, st.LOGS, st.TIA_WORDS):
@@ -89,7 +91,7 @@ def _bounds(height: int) -> np.ndarray:
 
 
 def _bounds_for(machine: Machine) -> np.ndarray:
-    """Return the minima and maxima of the words of a machine's rows, int64 `[2, ROW_WORDS]`."""
+    """Return the minima and maxima of the words of a machine's rows, int32 `[2, ROW_WORDS]`."""
     bounds, powered = _bounds(machine.height).copy(), machine.powered["state"][0]
     constants = slice(st.ROM_YSTART, st.ROM_BOOT_DIFFICULTY + 1)
     bounds[:, constants] = powered[constants]
@@ -196,9 +198,9 @@ def check_rows(saved: dict[str, np.ndarray], machine: Machine) -> None:
     """Check that kernels can use saved rows. Errors: ValueError with the word, its value and its range."""
     state = saved["state"]
     low, high = _bounds_for(machine)
-    bad = np.argwhere((state < low) | (state > high))
-    if len(bad):
-        row, word = bad[0]
+    bad = (state < low) | (state > high)
+    if bad.any():
+        row, word = np.argwhere(bad)[0]
         raise ValueError(
             f"saved state: {word_name(int(word))} (word {word}) of row {row} is {state[row, word]}; "
             f"expected {low[word]} to {high[word]}"
@@ -206,14 +208,11 @@ def check_rows(saved: dict[str, np.ndarray], machine: Machine) -> None:
     bank = state[:, st.CART_BANK]
     if (bank % 4096).any():
         raise ValueError(f"saved state: CART_BANK is {bank.tolist()}; expected multiples of 4096")
-    for first in range(st.TIA, st.LOGS, st.TIA_WORDS):
-        tia = state[:, first : first + st.TIA_WORDS].astype(np.int64)
-        drawn = 228 * tia[:, st.T_LINE] + 228 - tia[:, st.T_LEFT]
-        wrong = (drawn != tia[:, st.T_LAST] - tia[:, st.T_START]) | (
-            tia[:, st.T_STOP] - tia[:, st.T_START] != 228 * machine.height
-        )
-        # The blocks of a console that has not run yet, or comes from a GPU, are all zero.
-        if (wrong & (tia[:, st.T_STOP] != 0)).any():
-            raise ValueError("saved state: T_LAST, T_LEFT and T_LINE disagree on how far the frame is drawn")
+    blocks = state[:, st.TIA : st.LOGS].reshape(len(state), -1, st.TIA_WORDS)
+    last, start, stop, line, left = np.moveaxis(blocks[..., DRAWN_SO_FAR].astype(np.int64), -1, 0)
+    wrong = (228 * line + 228 - left != last - start) | (stop - start != 228 * machine.height)
+    # The blocks of a console that has not run yet, or comes from a GPU, are all zero.
+    if (wrong & (stop != 0)).any():
+        raise ValueError("saved state: T_LAST, T_LEFT and T_LINE disagree on how far the frame is drawn")
     if saved["random"][:, :, 624].max(initial=0) > 624:
         raise ValueError("saved state: the index of a random stream is past its end; expected 0 to 624")
