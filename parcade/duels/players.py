@@ -10,10 +10,9 @@ import numpy as np
 
 from parcade.agent import Agent
 from parcade.atari.duel import Duel
-from parcade.atari.settings import VectorSettings
 from parcade.atari.two_players import with_fire
 from parcade.duels.observation import PlayerObservations, check_has_sides
-from parcade.envs.native import console_settings
+from parcade.envs.games import action_ids
 from parcade.errors import UsageError
 
 SIDES = ("A", "B")
@@ -61,9 +60,7 @@ class AgentPlayer:
         machine = duels[0].arcade.machine
         self._duels, self._side, self._frame = duels, side, 0
         self._seen = PlayerObservations(self._settings, len(duels), machine.height, pal=machine.pal)
-        actions = VectorSettings(**console_settings(self._settings)).action_set(machine.row)
-        subset = self._settings.action_subset
-        self._action_set = actions[list(subset)] if subset else actions
+        self._action_set = np.array(action_ids(duels[0].game, self._settings))
         self._before: list[np.ndarray | None] = [None] * len(duels)
         # Of its own side: two agents that drew the same numbers would make similar moves at the same time.
         (bits,) = np.random.SeedSequence([seed, SIDES.index(side)]).generate_state(1, np.uint64)

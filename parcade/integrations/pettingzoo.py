@@ -5,6 +5,7 @@ docs/integrations.md has more.
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Mapping
 from typing import Any
@@ -14,10 +15,9 @@ from gymnasium.spaces import Box, Discrete
 
 from parcade.atari.duel import Duel
 from parcade.atari.preprocess import rgb_frames
-from parcade.atari.settings import VectorSettings
 from parcade.atari.two_players import SERVE_FRAMES, with_fire
 from parcade.duels.observation import PlayerObservations
-from parcade.envs.native import console_settings
+from parcade.envs.games import action_ids
 from parcade.envs.settings import EnvSettings, env_preset
 from parcade.envs.views import check_subset
 from parcade.errors import UsageError, missing_extra
@@ -98,9 +98,9 @@ class MatchEnv(ParallelEnv):
             self._seen = {agent: PlayerObservations(*view, pal=machine.pal) for agent in AGENTS}
         except ValueError as error:
             raise UsageError(str(error)) from None
-        self._action_ids = action_ids(machine.row, self._settings)
-        differs = self._settings.observations == "karpathy_2016"
-        low, high, dtype = (-1, 1, np.int8) if differs else (0, 255, np.uint8)
+        self._action_ids = _action_ids(self._duel.game, self._settings)
+        is_difference = self._settings.observations == "karpathy_2016"
+        low, high, dtype = (-1, 1, np.int8) if is_difference else (0, 255, np.uint8)
         shape = self._settings.observation_shape
         self.observation_spaces = {agent: Box(low, high, shape, dtype) for agent in AGENTS}
         self.action_spaces = {agent: Discrete(len(self._action_ids)) for agent in AGENTS}
@@ -235,11 +235,11 @@ class MatchEnv(ParallelEnv):
             self._window = None
 
 
-def action_ids(row: dict[str, Any], settings: EnvSettings) -> list[int]:
-    """Return ale-py's ids of an agent's actions, for a game's row of the table. Errors: UsageError."""
-    actions = VectorSettings(**console_settings(settings)).action_set(row)
-    check_subset(settings.action_subset, len(actions))
-    return [int(each) for each in actions[list(settings.action_subset) or slice(None)]]
+def _action_ids(game: str, settings: EnvSettings) -> list[int]:
+    """Return ale-py's ids of an agent's actions. Errors: UsageError for actions that the game lacks."""
+    whole_set = action_ids(game, dataclasses.replace(settings, action_subset=()))
+    check_subset(settings.action_subset, len(whole_set))
+    return action_ids(game, settings)
 
 
 def _match_settings(given: Mapping[str, Any]) -> EnvSettings:
