@@ -15,6 +15,7 @@ from .engine_cpu import Machine
 from .settings import VectorSettings
 
 ANY = (-(2**31), 2**31 - 1)
+TIA_BLOCKS = (st.LOGS - st.TIA) // st.TIA_WORDS
 # Words of a TIA's block that say how far its frame is drawn.
 DRAWN_SO_FAR = (st.T_LAST, st.T_START, st.T_STOP, st.T_LINE, st.T_LEFT)
 BIT, BYTE, NIBBLE, CLOCK = (0, 1), (0, 255), (0, 15), (-(2**26), 2**26)
@@ -208,7 +209,7 @@ def check_rows(saved: dict[str, np.ndarray], machine: Machine) -> None:
     bank = state[:, st.CART_BANK]
     if (bank % 4096).any():
         raise ValueError(f"saved state: CART_BANK is {bank.tolist()}; expected multiples of 4096")
-    blocks = state[:, st.TIA : st.LOGS].reshape(len(state), -1, st.TIA_WORDS)
+    blocks = state[:, st.TIA : st.LOGS].reshape(len(state), TIA_BLOCKS, st.TIA_WORDS)
     last, start, stop, line, left = np.moveaxis(blocks[..., DRAWN_SO_FAR].astype(np.int64), -1, 0)
     wrong = (228 * line + 228 - left != last - start) | (stop - start != 228 * machine.height)
     # The blocks of a console that has not run yet, or comes from a GPU, are all zero.

@@ -120,3 +120,6 @@ def test_a_state_of_one_console_is_given_and_taken_by_its_number():
     pair.set_state(first, 1)
     assert np.array_equal(pair.get_state(1)["state"], first["state"]) and len(first["state"]) == 1
     assert not np.array_equal(pair.get_state(0)["state"], first["state"])
+    before = pair.get_state()
+    pair.set_state(pair.get_state([]), [])
+    assert np.array_equal(pair.get_state()["state"], before["state"])
