@@ -22,7 +22,7 @@ import numpy as np
 from .console import JOYSTICK
 
 SERVE_FRAMES = 30  # in games that serve with FIRE, both players press it once in this many frames
-FIRE = 16  # in `JOYSTICK`
+_FIRE = 16  # in `JOYSTICK`
 # Reads points from RAM, uint8 [128].
 Points = Callable[[np.ndarray], int]
 Span = tuple[int, int]  # of scanlines or columns: first, and first after the last
@@ -170,4 +170,4 @@ def two_player_game(game: str) -> TwoPlayerGame:
 
 def with_fire(action: int) -> int:
     """Return the ale-py action with the fire button pressed, too."""
-    return int(np.flatnonzero(int(JOYSTICK[action]) | FIRE == JOYSTICK)[0])
+    return int(np.flatnonzero(int(JOYSTICK[action]) | _FIRE == JOYSTICK)[0])

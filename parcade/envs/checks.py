@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, NoReturn
@@ -193,6 +194,17 @@ def as_array(name: str, values: Any) -> np.ndarray:
     except (TypeError, ValueError, RuntimeError) as error:  # a tensor on a GPU; rows of different lengths
         reason = str(error).splitlines()[0]
         raise UsageError(f"{name} cannot be read as an array: {reason}") from error
+
+
+def checked_action(name: str, action: Any, count: int) -> int:
+    """Return one of ``count`` actions as an integer, also of an array without axes. Errors: UsageError."""
+    try:
+        index = operator.index(action)  # not of 1.0
+    except TypeError:
+        index = -1
+    if not 0 <= index < count:
+        raise UsageError(f"{name}={action!r}: expected an integer from 0 to {count - 1}")
+    return index
 
 
 def checked_actions(actions: Any, count: int, num_actions: int) -> np.ndarray:

@@ -12,6 +12,7 @@ from gymnasium.vector.utils import batch_space
 from parcade.atari.games import load_games
 from parcade.atari.held_keys import ACTION_NAMES
 from parcade.envs.checks import Checked, check_is_state, read_state, restore
+from parcade.envs.games import action_ids
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.files.state import behind, part_of
@@ -22,7 +23,7 @@ Stepped = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.nda
 
 def have_one_action_set(games: list[str]) -> bool:
     """Whether the minimal action sets of Atari games are the same, in the same order."""
-    return len({tuple(load_games()[game].get("actions", range(18))) for game in games}) == 1
+    return len({tuple(load_games()[game].get("actions", range(NUM_ACTIONS))) for game in games}) == 1
 
 
 def with_all_actions(game: str, settings: EnvSettings) -> EnvSettings:
@@ -30,10 +31,12 @@ def with_all_actions(game: str, settings: EnvSettings) -> EnvSettings:
 
     ale-py's full set of Skiing and Lost Luggage has only nine.
     """
-    legal = load_games()[game].get("legal_actions", range(NUM_ACTIONS))
-    subset = tuple(legal.index(each) if each in legal else legal.index(NOOP) for each in range(NUM_ACTIONS))
-    has_all = len(legal) == NUM_ACTIONS
-    return dataclasses.replace(settings, full_action_set=True, action_subset=() if has_all else subset)
+    settings = dataclasses.replace(settings, full_action_set=True)
+    legal = action_ids(game, settings)
+    if len(legal) == NUM_ACTIONS:
+        return settings
+    subset = tuple(legal.index(each if each in legal else NOOP) for each in range(NUM_ACTIONS))
+    return dataclasses.replace(settings, action_subset=subset)
 
 
 def portions_of(num_envs: int, count: int) -> list[int]:

@@ -36,6 +36,8 @@ class Evaluator:
         self.policy = copy.deepcopy(policy).cpu().eval()
         self.flat = FlatParameters(self.policy)
         self.log = EpisodeLog(np.array([], np.int64))  # of all lanes: ``score`` empties their own logs
+        self._lane = lanes[0]
+        self._scores: list[float] = []  # of the member that plays
 
     def start(self) -> None:
         """Start an episode on every lane; discard current ones."""
@@ -60,7 +62,7 @@ class Evaluator:
         """Let a member play next, with the arguments of ``score``."""
         self.flat.data.detach().copy_(center + sign * self.sigma * noise_of(seed, len(center)))
         self._lane = self.lanes[member % len(self.lanes)]
-        self._scores: list[float] = []
+        self._scores = []
 
     def play(self, most_steps: int) -> float | None:
         """Play at most this many steps of the member's episodes; return its mean score if they are over."""

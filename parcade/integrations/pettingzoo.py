@@ -6,7 +6,6 @@ docs/integrations.md has more.
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from parcade.atari.duel import Duel
 from parcade.atari.preprocess import rgb_frames
 from parcade.atari.two_players import SERVE_FRAMES, with_fire
 from parcade.duels.observation import PlayerObservations
+from parcade.envs.checks import checked_action
 from parcade.envs.games import action_ids
 from parcade.envs.settings import EnvSettings, env_preset
 from parcade.envs.views import check_subset
@@ -171,14 +171,7 @@ class MatchEnv(ParallelEnv):
         """Return ale-py's id of an agent's action. Errors: UsageError."""
         if agent not in actions:
             raise UsageError(f"no action of {agent}; both agents of a match act in every step")
-        try:
-            index = operator.index(actions[agent])  # not of 1.0
-        except TypeError:
-            index = -1
-        last = len(self._action_ids) - 1
-        if not 0 <= index <= last:
-            raise UsageError(f"action of {agent}={actions[agent]!r}: expected an integer from 0 to {last}")
-        return self._action_ids[index]
+        return self._action_ids[checked_action(f"action of {agent}", actions[agent], len(self._action_ids))]
 
     def _play(self, first: int, second: int) -> tuple[int, np.ndarray | None]:
         """Hold ale-py's action ids for a step; return the first agent's points and the last picture but one.

@@ -8,7 +8,6 @@ wrappers and programs that ask ``env.unwrapped.ale`` work on it. Trainings are f
 
 from __future__ import annotations
 
-import operator
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from gymnasium.utils import seeding
 
 from parcade.atari.arcade import Arcade
 from parcade.atari.held_keys import ACTION_NAMES, keys_to_action
+from parcade.envs.checks import checked_action
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
 from parcade.integrations.ale_interface import AleInterface
@@ -106,23 +106,13 @@ class RawAtariEnv(gymnasium.Env):
 
         ``action`` is an integer, also as an array or tensor without axes. Errors: UsageError for another one.
         """
-        chosen = self._index_of(action)
+        chosen = checked_action("action", action, len(self._action_set))
         skip = self._frameskip
         frames = skip if isinstance(skip, int) else int(self.np_random.integers(*skip))
         reward = sum(self.ale.act(self._action_set[chosen]) for _ in range(frames))
         self._show()
         over = self.ale.game_over(with_truncation=False)
         return self._observation(), float(reward), over, self.ale.game_truncated(), self._infos()
-
-    def _index_of(self, action: Any) -> int:
-        """Return an action as an integer, also of an array without axes. Errors: UsageError."""
-        try:
-            index = operator.index(action)  # not of 1.0
-        except TypeError:
-            index = -1
-        if not 0 <= index < len(self._action_set):
-            raise UsageError(f"action={action!r}: expected an integer from 0 to {len(self._action_set) - 1}")
-        return index
 
     def render(self) -> np.ndarray | None:
         """Return the current frame, uint8 ``[height, 160, 3]``, with render mode ``rgb_array``; else None."""

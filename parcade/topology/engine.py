@@ -142,11 +142,10 @@ class SerialEngine:
         self._parts: list[LocalPart] = []
 
     def make(self, name: str, kind: type, *arguments: Any) -> LocalPart:
+        # A part sizes the pool of its process, which all parts share here.
         threads = torch.get_num_threads()
         part = LocalPart(name, kind(*arguments))
-        if (
-            torch.get_num_threads() != threads
-        ):  # every part sizes the pool of its process, which all share here
+        if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
         self._parts.append(part)
         return part
