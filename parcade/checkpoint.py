@@ -30,6 +30,7 @@ from parcade.exchange.base import (
 )
 from parcade.experience.source import Source
 from parcade.files import run_directory
+from parcade.files.kept_policies import agents_of, keep_policy
 from parcade.files.rank_file import read_rank_file, write_rank_file
 from parcade.files.state import behind, part_of
 from parcade.machine.facts import machine
@@ -87,6 +88,10 @@ class Checkpointer:
             return ""
         shutil.rmtree(making, ignore_errors=True)
         return failed or "on another rank"
+
+    def keep_policy(self) -> str:
+        """Keep the policy for good, on the first rank; return why it could not be, or ""."""
+        return keep_policy(self.run, state_tensors(self.algorithm.policy), self.progress.get_state())
 
     def _rank_tensors(self) -> dict[str, Any]:
         tensors: dict[str, Any] = behind("source.", self.source.get_state())
@@ -186,23 +191,27 @@ def read_policy(run: Path, checkpoint_frames: int | None = None) -> tuple[dict[s
     Errors: UsageError when it is missing or damaged.
     """
     if checkpoint_frames is None:
-        directory, state, refused = run_directory.newest_checkpoint(run)
+        directory, state, refused = run_directory.newest_of(agents_of(run), run)
         for line in refused:
             print(f"warning: {line}", file=sys.stderr)
     else:
-        directory = run_directory.checkpoint_directory(run, checkpoint_frames)
-        try:
-            state = run_directory.read_checkpoint(directory)
-        except run_directory.BadCheckpoint as error:
-            there = [int(path.name) for path in run_directory.complete_checkpoints(run)]
-            if checkpoint_frames in there:
-                raise
-            known = ", ".join(map(str, there)) or "none"
-            raise UsageError(
-                f"{run} has no checkpoint at {checkpoint_frames} frames; it has {known}"
-            ) from error
+        directory, state = _checkpoint_at(run, checkpoint_frames)
     tensors = part_of(read_rank_file(directory, 0), "policy.")
     return tensors, int(state["progress"]["frames"])
+
+
+def _checkpoint_at(run: Path, frames: int) -> tuple[Path, dict[str, Any]]:
+    """Return the directory and the state of a checkpoint or kept policy. Errors: UsageError."""
+    found = {int(path.name): path for path in agents_of(run)}
+    directory = found.get(frames, run_directory.checkpoint_directory(run, frames))
+    try:
+        return directory, run_directory.read_checkpoint(directory)
+    except run_directory.BadCheckpoint as error:
+        there = [int(path.name) for path in agents_of(run)]  # it may have been deleted meanwhile
+        if frames in there:
+            raise
+        known = ", ".join(map(str, there)) or "none"
+        raise UsageError(f"{run} has no checkpoint at {frames} frames; it has {known}") from error
 
 
 def load_policy(policy: torch.nn.Module, tensors: dict[str, torch.Tensor], source: Path) -> None:

@@ -116,6 +116,7 @@ def _run_training(
             timer=timer,
             actor_timer=actor_timer,
             save=checkpointer.save,
+            keep_policy=checkpointer.keep_policy,
             on_iteration=recorder and recorder.end_iteration,
             callbacks=callbacks,
         )

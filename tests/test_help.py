@@ -57,8 +57,8 @@ def test_help_of_every_command_imports_neither_torch_nor_numba_and_says_the_same
     assert "parcade eval [-h] [OPTIONS] RUN" in expected and "OPTIONS] STR" not in expected
     assert "impala.network options" in expected and "hyper" not in expected
     # A description fills its lines, wherever its source has line breaks.
-    assert "recorded-starts, which needs --start-states. Empty    │" in expected
-    assert "keeps the rules of the training. (default: '')" in expected
+    assert "epsilon 0.05 for Q values), null-op-30min, greedy-30min (the │" in expected
+    assert "--start-states. Empty keeps the rules of the training.       │" in expected
 
 
 LIGHT = [

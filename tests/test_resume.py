@@ -14,8 +14,10 @@ from parcade.cli import main
 from parcade.config import RunConfig, TrainConfig, from_json, to_json
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
+from parcade.files.kept_policies import kept_policies
 from parcade.files.rank_file import read_rank_file
 from parcade.files.run_directory import newest_checkpoint
+from parcade.history.evaluations import training_of
 from parcade.model.image_networks import SpectralConv2d
 from parcade.model.networks import NETWORKS
 from parcade.model.policy import NetworkConfig
@@ -173,7 +175,13 @@ def test_a_resumed_run_of_consoles_that_overlaps_with_a_gpu_ends_bit_identical(t
     check_resume(tmp_path, "consoles", monkeypatch, device="cuda")
 
 
+def kept_weights(run):
+    """Frames and SHA-256 of the policies that a run kept for good."""
+    return [(path.name, training_of(path)[1]) for path in kept_policies(run)]
+
+
 def check_resume(tmp_path, case, monkeypatch, **options):
+    options = {"keep_policy_frames": FRAMES // 4, **options}
     whole = config_for(case, tmp_path / "whole", FRAMES, **options)
     run_training(whole, start_run(whole))
 
@@ -197,6 +205,8 @@ def check_resume(tmp_path, case, monkeypatch, **options):
     assert_same_bits(tensors, other)
     for name in ("frames", "steps", "updates", "iterations", "episodes", "recent"):
         assert state["progress"][name] == other_state["progress"][name], name
+    kept = kept_weights(tmp_path / "whole")
+    assert kept_weights(run) == kept and len(kept) >= 2
 
 
 def test_serial_and_local_with_overlap_give_the_same_bits(tmp_path):

@@ -14,6 +14,9 @@ from parcade.cluster.signals import StopRequest
 from parcade.config import TrainConfig
 from parcade.errors import UsageError, remedy
 from parcade.exchange.base import Exchange
+from parcade.files.json_lines import remove_later_lines
+from parcade.files.kept_policies import remove_later_policies
+from parcade.history import evaluations
 from parcade.report.metric_names import names_for
 from parcade.report.progress import Progress
 from parcade.report.reporter import Reporter
@@ -49,6 +52,12 @@ def make_writers(
     return Writers(writers, say)
 
 
+def _remove_later(run: Path, frames: int) -> None:
+    """Remove kept policies and their evaluations from after the checkpoint of a resume. Errors: OSError."""
+    remove_later_policies(run, frames)
+    remove_later_lines(run / evaluations.FILE, frames)
+
+
 def _fail_alike(failure: UsageError | None, exchange: Exchange) -> None:
     """Raise on all ranks if the first one failed, so that the error is reported once and no rank waits."""
     if exchange.maximum(np.array([float(failure is not None)]))[0]:
@@ -79,6 +88,8 @@ def open_reporter(
         writer, failure = None, None
         if view is not None:
             try:
+                if resume:
+                    _remove_later(run, progress.frames)
                 writers = make_writers(config, run, view.say, progress if resume else None)
                 writer = stack.enter_context(writers)
             except UsageError as error:

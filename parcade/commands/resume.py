@@ -49,6 +49,8 @@ class ResumeFlags:
     """New target score; None removes it."""
     time_limit: NewText = None
     """New time limit, counted from the run's first start."""
+    keep_policy_frames: Annotated[int | None, "unchanged"] = None
+    """New number of frames between policies that are kept for good; 0 keeps no more."""
     address: NewText = None
     """New Ray cluster to join."""
     interface: NewText = None

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 from parcade.durations import parse_duration
 from parcade.errors import UsageError, unknown_name
 from parcade.machine.threads import UNMANAGED
-from parcade.ranges import Count, Positive, Range, Seed, check_ranges
+from parcade.ranges import Count, Natural, Positive, Range, Seed, check_ranges
 
 SHORTEST_HANG_SECONDS = 2
 Tracker = Literal["tensorboard", "wandb", "none"]
@@ -81,6 +81,9 @@ class RunConfig:
     """Seconds between checkpoints, the most progress a killed run can lose."""
     keep_checkpoints: Count = 3
     """Number of checkpoints to keep; older ones are deleted."""
+    keep_policy_frames: Natural = 0
+    """Frames between policies that are kept for good, for parcade eval --curve and the dashboard; 0 keeps
+    none."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

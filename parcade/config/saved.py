@@ -21,7 +21,15 @@ from parcade.model.networks import NetworkConfig
 SCHEMA_VERSION = 2
 READ_VERSIONS = (1, SCHEMA_VERSION)
 CHANGED_BY_RESUMING: dict[str, tuple[str, ...]] = {
-    "run": ("hang_timeout", "hosts", "network_interface", "total_frames", "target_score", "time_limit"),
+    "run": (
+        "hang_timeout",
+        "hosts",
+        "network_interface",
+        "total_frames",
+        "target_score",
+        "time_limit",
+        "keep_policy_frames",
+    ),
     "topology": ON_RAY,
 }
 """Settings that ``--resume`` may change, by section."""

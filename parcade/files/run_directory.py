@@ -3,9 +3,10 @@
 A run writes ``config.json``, ``metrics.jsonl``, TensorBoard events, with ``--track wandb`` also
 ``wandb.json`` and ``wandb/``, with start states from a recording its copy ``start_states.json``,
 ``result.json`` and ``checkpoints/FRAMES/``, which holds one
-``rank-K.safetensors`` per rank and a ``checkpoint.json`` with their SHA-256 sums. JSON files and checkpoints
-are written under a temporary name, flushed and then renamed, so that a file under its final name is complete,
-even after a power failure. Nothing is unpickled.
+``rank-K.safetensors`` per rank and a ``checkpoint.json`` with their SHA-256 sums. Policies that are kept for
+good are in ``policies/FRAMES/`` (``kept_policies``). JSON files and checkpoints are written under a temporary
+name, flushed and then renamed, so that a file under its final name is complete, even after a power failure.
+Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import os
 import reprlib
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +33,9 @@ DEFAULT_PARENT = Path("runs")
 REPLACED = ".replaced"
 """Suffix of a checkpoint while another of the same frames takes its name."""
 START_STATES = "start_states.json"
+POLICIES = "policies"
 FILES_AT_START = ("config.json", "wandb.json", START_STATES, LOCK_FILE)
-FOLDERS_AT_START = ("processes", "wandb")
+FOLDERS_AT_START = ("processes", "wandb", POLICIES)
 
 
 class BadCheckpoint(UsageError):
@@ -248,10 +251,18 @@ def restore_replaced(run: Path) -> None:
 def finish_checkpoint(
     making: Path, final: Path, state: dict[str, Any], rank_digests: list[bytes], *, keep: int
 ) -> None:
-    """Seal a checkpoint whose rank files are written, rename it, and keep it and the ``keep`` - 1 before it.
+    """Seal a checkpoint whose rank files are written, and keep it and the ``keep`` - 1 before it.
 
     Those after it are damaged, for the run went on from an earlier one: they stay, and do not count.
     """
+    seal_checkpoint(making, final, state, rank_digests)
+    upto = [path for path in complete_checkpoints(final.parent.parent) if path.name <= final.name]
+    for old in upto[keep:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def seal_checkpoint(making: Path, final: Path, state: dict[str, Any], rank_digests: list[bytes]) -> None:
+    """Write ``checkpoint.json`` next to the rank files and rename the directory. Errors: OSError."""
     data = {
         "schema_version": CHECKPOINT_SCHEMA_VERSION,
         "world_size": len(rank_digests),
@@ -267,15 +278,17 @@ def finish_checkpoint(
     flush_to_disk(final.parent)  # before older checkpoints are deleted
     if replaced.exists():
         shutil.rmtree(replaced, ignore_errors=True)
-    upto = [path for path in complete_checkpoints(final.parent.parent) if path.name <= final.name]
-    for old in upto[keep:]:
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def complete_checkpoints(run: Path) -> list[Path]:
     """Return the checkpoint directories of a run, newest first, without unfinished ones."""
-    found = (run / "checkpoints").glob("*") if (run / "checkpoints").is_dir() else ()
-    return sorted((p for p in found if p.name.isdecimal()), reverse=True)
+    return complete_in(run / "checkpoints")
+
+
+def complete_in(folder: Path) -> list[Path]:
+    """Return the directories that are named by their frames, most frames first; none without the folder."""
+    found = folder.glob("*") if folder.is_dir() else ()
+    return sorted((path for path in found if path.name.isdecimal()), reverse=True)
 
 
 def read_checkpoint(directory: Path, *, check_files: bool = True) -> dict[str, Any]:
@@ -330,8 +343,15 @@ def newest_checkpoint(run: Path, *, check_files: bool = True) -> tuple[Path, dic
 
     ``read_checkpoint`` verifies each one. Errors: UsageError when the run has no usable checkpoint.
     """
+    return newest_of(complete_checkpoints(run), run, check_files=check_files)
+
+
+def newest_of(
+    directories: Iterable[Path], run: Path, *, check_files: bool = True
+) -> tuple[Path, dict[str, Any], list[str]]:
+    """Return the first of these directories that is intact, as ``newest_checkpoint`` does."""
     refused: list[str] = []
-    for directory in complete_checkpoints(run):
+    for directory in directories:
         try:
             return directory, read_checkpoint(directory, check_files=check_files), refused
         except BadCheckpoint as error:

@@ -14,6 +14,7 @@ import numpy as np
 from parcade.errors import UsageError, unknown_name
 from parcade.files.reading import read_object
 from parcade.history.bands import half_width
+from parcade.history.evaluations import is_evaluation
 from parcade.history.runs import Runs, compared_settings
 from parcade.history.series import Columns
 from parcade.report.metrics import check_axis
@@ -50,6 +51,16 @@ class Run:
     """What runs share that differ only by their seed and where they end."""
     settings: dict[str, Any]
     columns: Columns
+    evaluations: Columns
+
+    def columns_with(self, metric: str) -> Columns:
+        """Return the reports of the training, or the evaluations if the metric is one of them."""
+        return self.evaluations if is_evaluation(metric) else self.columns
+
+    @property
+    def metrics(self) -> set[str]:
+        """Names of all its metrics."""
+        return {*self.columns.names, *filter(is_evaluation, self.evaluations.names)}
 
 
 class Outcome:
@@ -57,7 +68,8 @@ class Outcome:
 
     def __init__(self, run: Run, question: Question) -> None:
         self.run = run
-        x, y = run.columns[question.x], run.columns[question.metric]
+        columns = run.columns_with(question.metric)
+        x, y = columns[question.x], columns[question.metric]
         has_both = ~(np.isnan(x) | np.isnan(y))
         self.x, self.y = x[has_both], y[has_both]
         self.value = self._value_at(question.at)
@@ -143,21 +155,31 @@ def find_runs(folders: Sequence[Path]) -> list[Run]:
             path = runs.path(summary["id"])
             name = str(folder) if path == folder.resolve() else str(folder / summary["id"])
             if path not in found:
-                found[path] = _run(name, path, summary, runs.metrics(summary["id"]).read_new())
+                found[path] = _run(name, path, summary, runs)
     return list(found.values())
 
 
-def _run(name: str, path: Path, summary: dict[str, Any], columns: Columns) -> Run:
+def _run(name: str, path: Path, summary: dict[str, Any], runs: Runs) -> Run:
     settings = compared_settings(read_object(path / "config.json"))
     # A directory without settings is nobody's other seed.
     group = summary["group"] if summary["algorithm"] else name
     seed = None if summary["seed"] is None else int(summary["seed"])
-    return Run(name, summary["game"], summary["algorithm"], seed, summary["status"], group, settings, columns)
+    return Run(
+        name,
+        summary["game"],
+        summary["algorithm"],
+        seed,
+        summary["status"],
+        group,
+        settings,
+        runs.metrics(summary["id"]).read_new(),
+        runs.evaluations(summary["id"]).read_new(),
+    )
 
 
 def compare(runs: Sequence[Run], question: Question) -> list[Group]:
     """Return the groups, by game and falling mean. Errors: UsageError for a metric that no run has."""
-    known = sorted({name for run in runs for name in run.columns.names})
+    known = sorted({name for run in runs for name in run.metrics})
     if not known:
         raise UsageError("none of these runs has a report yet; wait for the first ones")
     if question.metric not in known:

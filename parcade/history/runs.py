@@ -18,15 +18,16 @@ from parcade.cluster.processes import DIRECTORY, ProcessRecord, read_records
 from parcade.durations import parse_duration
 from parcade.errors import UsageError
 from parcade.files.reading import read_object
+from parcade.history import evaluations
 from parcade.history.series import MetricsFile, last_reports, number
 from parcade.history.status import Heartbeats, run_status
 
 DEEPEST = 3
 MOST_RUNS = 2000
-MOST_OPEN_FILES = 100
-"""Runs whose complete metrics are kept in memory."""
+MOST_OPEN_FILES = 200
+"""Files of metrics and of evaluations whose columns are kept in memory."""
 NOT_COMPARED = {"seed", "run_dir", "total_frames", "time_limit", "target_score", "report_seconds",
-                "checkpoint_seconds", "keep_checkpoints", "hang_timeout"}  # fmt: skip
+                "checkpoint_seconds", "keep_checkpoints", "keep_policy_frames", "hang_timeout"}  # fmt: skip
 """Settings of ``run`` that runs of one group may differ in: a group differs by its seed."""
 
 
@@ -66,7 +67,7 @@ class Runs:
         self.not_shown = 0
         """Number of runs of the last ``scan`` beyond ``MOST_RUNS``."""
         self._heartbeats = Heartbeats()
-        self._files: OrderedDict[str, MetricsFile] = OrderedDict()
+        self._files: OrderedDict[Path, MetricsFile] = OrderedDict()
 
     def path(self, name: str) -> Path:
         """Return the directory of a listed run. Errors: UnknownRun."""
@@ -76,10 +77,20 @@ class Runs:
 
     def metrics(self, name: str) -> MetricsFile:
         """Return the metrics of a listed run. Errors: UnknownRun."""
-        path = self.path(name) / "metrics.jsonl"
+        return self._open(self.path(name) / "metrics.jsonl")
+
+    def evaluations(self, name: str) -> MetricsFile:
+        """Return the evaluations of a listed run's kept policies. Errors: UnknownRun."""
+        return self._open(self.path(name) / evaluations.FILE)
+
+    def file_of(self, name: str, metric: str) -> MetricsFile:
+        """Return the file that holds a metric of a listed run. Errors: UnknownRun."""
+        return self.evaluations(name) if evaluations.is_evaluation(metric) else self.metrics(name)
+
+    def _open(self, path: Path) -> MetricsFile:
         with self._lock:
-            file = self._files.pop(name, None) or MetricsFile(path)
-            self._files[name] = file
+            file = self._files.pop(path, None) or MetricsFile(path)
+            self._files[path] = file
             if len(self._files) > MOST_OPEN_FILES:
                 self._files.popitem(last=False)
         return file

@@ -45,6 +45,7 @@ class Reporter:
             per report.
         view, writer: destinations of reports; None on every rank but the first.
         save: writes a checkpoint; called on all ranks together. Returns why it could not, or "".
+        keep_policy: keeps the policy for good; called on the first rank. Returns why it could not, or "".
         stop_requested: polled every iteration (a signal, a file); true on any rank stops all ranks.
         on_iteration: called with the source at the start of ``record``; used to record a profile.
         callbacks: the user's; called on the first rank.
@@ -60,6 +61,7 @@ class Reporter:
     view: PlainView | None
     writer: Writer | None
     save: Callable[[], str]
+    keep_policy: Callable[[], str]
     stop_requested: Callable[[], bool]
     on_iteration: Callable[[Source], None] | None = None
     callbacks: Callbacks = field(default_factory=Callbacks)
@@ -93,11 +95,33 @@ class Reporter:
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
         self._iterations_since += 1
+        frames_before = self.progress.frames
         report, checkpoint = self._synchronise(source)
         if report or self.finished:
             self._report()
         if checkpoint or self.finished:
             self._checkpoint()
+        if self._is_policy_due(frames_before):
+            self._keep_policy()
+
+    def _is_policy_due(self, frames_before: int) -> bool:
+        """Whether the iteration passed a multiple of ``keep_policy_frames``, or ended the run as planned."""
+        every = self.config.run.keep_policy_frames
+        if not every:
+            return False
+        passed = self.progress.frames // every > frames_before // every
+        return passed or self.finished not in (None, "stopped")
+
+    def _keep_policy(self) -> None:
+        """Keep the policy for good, on the first rank. Errors: UsageError if weights are not finite."""
+        self.exchange.check_finite()
+        if self.exchange.rank == 0:
+            with self.timer.scope("checkpoint"):
+                failure = self.keep_policy()
+            if failure:
+                self.say(
+                    f"warning: the policy at {self.progress.frames:,} frames could not be kept ({failure})"
+                )
 
     def _synchronise(self, source: Source) -> tuple[bool, bool]:
         """Sum counters over ranks and agree on whether a report and a checkpoint are due."""

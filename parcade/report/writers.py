@@ -5,14 +5,14 @@ A destination that fails, such as a full disk, is reported, and the run continue
 
 from __future__ import annotations
 
-import errno
 import json
 import math
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
+
+from parcade.files.json_lines import append_whole, remove_later_lines
 
 
 class Writer:
@@ -28,20 +28,6 @@ class Writer:
         """Write what is buffered. ``failed``: the run ends with an exception. Errors: OSError."""
 
 
-def append_whole(path: Path, content: bytes) -> None:
-    """Append to a file, or leave it as it was: half a report would spoil the next one. Errors: OSError."""
-    with open(path, "ab", buffering=0) as file:
-        size = file.tell()
-        try:
-            if file.write(content) < len(content):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError:
-            file.truncate(size)
-            if size == 0:
-                path.unlink(missing_ok=True)
-            raise
-
-
 class MetricsFile(Writer):
     """Appends reports to ``metrics.jsonl`` in the run's directory, one JSON object per line.
 
@@ -53,25 +39,7 @@ class MetricsFile(Writer):
     def __init__(self, run: Path, resumed_at_frames: int | None = None) -> None:
         self._path = run / "metrics.jsonl"
         if resumed_at_frames is not None:
-            self._cut(resumed_at_frames)
-
-    def _cut(self, frames: int) -> None:
-        if not self._path.exists():
-            return
-        kept = []
-        for line in self._path.read_bytes().split(b"\n"):
-            try:
-                if json.loads(line)["frames"] <= frames:
-                    kept.append(line + b"\n")
-            except (ValueError, KeyError, TypeError):
-                continue  # an incomplete line, left when the process was killed, or a damaged one
-        temporary = self._path.with_suffix(".tmp")
-        try:
-            temporary.write_bytes(b"".join(kept))
-            temporary.replace(self._path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+            remove_later_lines(self._path, resumed_at_frames)
 
     def write(self, metrics: dict[str, Any]) -> None:
         # JSON has no NaN and no infinity.

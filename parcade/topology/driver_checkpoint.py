@@ -13,6 +13,7 @@ from parcade.build.learner import make_policy
 from parcade.checkpoint import conditions, warn_of_changes
 from parcade.config import TrainConfig, check_structure, structure
 from parcade.files import run_directory
+from parcade.files.kept_policies import keep_policy
 from parcade.files.rank_file import read_rank_file, write_rank_file
 from parcade.files.state import behind, part_of
 from parcade.model.parameters import array_of, check_finite, load_weights, state_tensors
@@ -52,13 +53,10 @@ class TopologyCheckpointer:
         final = run_directory.checkpoint_directory(self.run, self.progress.frames)
         making = final.with_name(final.name + ".making")
         driver = self.driver
-        while True:
-            try:
-                tensors = self._gather()
-                break
-            except PartLost as error:
-                if not driver.replace_lost(error.name):  # the next iteration restarts it
-                    return str(error)
+        try:
+            tensors = self._from_parts(self._gather)
+        except PartLost as error:
+            return str(error)
         check_finite(part_of(tensors, "policy.").values(), self.progress.updates)
         state = {
             "progress": self.progress.get_state(),
@@ -77,12 +75,39 @@ class TopologyCheckpointer:
             return str(error)
         return ""
 
+    def keep_policy(self) -> str:
+        """Keep the policy for good, or return why it could not be: a full disk or a lost part.
+
+        Errors: UsageError if weights are not finite.
+        """
+        try:
+            policy = self._from_parts(self._policy_tensors)
+        except PartLost as error:
+            return str(error)
+        check_finite(policy.values(), self.progress.updates)
+        return keep_policy(self.run, policy, self.progress.get_state())
+
+    def _from_parts(self, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Ask the parts for tensors, again where a lost part is replaced.
+
+        Errors: PartLost for one that the next iteration restarts.
+        """
+        while True:
+            try:
+                return ask()
+            except PartLost as error:
+                if not self.driver.replace_lost(error.name):
+                    raise
+
+    def _policy_tensors(self) -> dict[str, Any]:
+        load_weights(self._policy, self.driver.weights()[1])
+        return state_tensors(self._policy)
+
     def _gather(self) -> dict[str, Any]:
         """Return all arrays of a checkpoint, taken at one point in time. Errors: PartLost."""
         driver = self.driver
         driver.pause()
-        load_weights(self._policy, driver.weights()[1])
-        tensors: dict[str, Any] = behind("policy.", state_tensors(self._policy))
+        tensors: dict[str, Any] = behind("policy.", self._policy_tensors())
         for name, state in driver.states(driver.parts.values()).items():
             tensors |= behind(f"parts.{name}.", state)
         return tensors | behind("plan.", driver.plan_arrays())

@@ -123,6 +123,7 @@ def run_topology(
             timer=timer,
             actor_timer=None,
             save=checkpointer.save,
+            keep_policy=checkpointer.keep_policy,
             callbacks=callbacks or Callbacks(),
         )
         with outputs as reporter:

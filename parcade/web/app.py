@@ -19,6 +19,7 @@ from starlette.types import Lifespan
 from starlette.websockets import WebSocket
 
 from parcade.errors import UsageError
+from parcade.history.evaluations import meaning_of
 from parcade.history.runs import Runs, UnknownRun
 from parcade.machine.timing import SCOPES
 from parcade.report.metrics import METRICS
@@ -82,7 +83,7 @@ class Dashboard:
 
     def _metrics(self, request: Request) -> dict[str, Any]:
         names = self.curves.metrics(_names(request, "run"))
-        return {"metrics": {name: METRICS.get(name, "") for name in names}, "scopes": SCOPES}
+        return {"metrics": {name: METRICS.get(name) or meaning_of(name) for name in names}, "scopes": SCOPES}
 
     def _curves(self, request: Request) -> dict[str, Any]:
         points = request.query_params.get("points", "")

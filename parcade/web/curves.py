@@ -11,8 +11,9 @@ import numpy as np
 from parcade.errors import UsageError
 from parcade.history.bands import band
 from parcade.history.cells import number_cell, text_cell
+from parcade.history.evaluations import is_evaluation
 from parcade.history.runs import Runs
-from parcade.history.series import Columns, Curve, decimated, sampled_reports
+from parcade.history.series import Columns, Curve, MetricsFile, decimated, sampled_reports
 from parcade.report.metrics import check_axis
 
 MOST_CURVES = 400
@@ -43,21 +44,30 @@ class Curves:
         budget, complete = MOST_NEW_BYTES, True
         curves: dict[str, dict[str, Any]] = {}
         for name in names:
-            file = self.runs.metrics(name)
-            unread = file.unread_bytes
-            if unread <= budget:
-                budget -= unread
-                columns = file.read_new({x, *metrics})
-            else:
-                columns, complete = Columns(sampled_reports(file.path, SAMPLED_POINTS)), False
-            axis = columns[x]
-            curves[name] = {metric: decimated(axis, columns[metric], points).to_json() for metric in metrics}
+            curves[name] = {}
+            for file, of_file in self._files_of(name, metrics):
+                unread = file.unread_bytes
+                if unread <= budget:
+                    budget -= unread
+                    columns = file.read_new({x, *of_file})
+                else:
+                    columns, complete = Columns(sampled_reports(file.path, SAMPLED_POINTS)), False
+                axis = columns[x]
+                curves[name] |= {each: decimated(axis, columns[each], points).to_json() for each in of_file}
         return {"curves": curves, "complete": complete}
+
+    def _files_of(self, name: str, metrics: list[str]) -> list[tuple[MetricsFile, list[str]]]:
+        """Return the files of a run that hold these metrics, each with those that it holds."""
+        found: dict[MetricsFile, list[str]] = {}
+        for metric in metrics:
+            found.setdefault(self.runs.file_of(name, metric), []).append(metric)
+        return list(found.items())
 
     def read_ahead(self, names: list[str]) -> None:
         """Read the files of these runs completely. Errors: UnknownRun."""
         for name in names:
             self.runs.metrics(name).read_new(())
+            self.runs.evaluations(name).read_new(())
 
     def bands(self, groups: dict[str, list[str]], metric: str, x: str) -> dict[str, Any]:
         """Return the band of each group of runs, by the group's name. Errors: UsageError; UnknownRun."""
@@ -66,7 +76,7 @@ class Curves:
         for group, names in groups.items():
             series = []
             for name in names:
-                columns = self.runs.metrics(name).read_new({x, metric})
+                columns = self.runs.file_of(name, metric).read_new({x, metric})
                 axis, values = columns[x], columns[metric]
                 valid = ~(np.isnan(axis) | np.isnan(values))
                 series.append((axis[valid], values[valid]))
@@ -78,15 +88,20 @@ class Curves:
         return found
 
     def csv(self, names: list[str], metrics: list[str], x: str) -> str:
-        """Return all points of some runs as CSV, one row per report. Errors: UsageError; UnknownRun."""
+        """Return all points of some runs as CSV, one row per report or evaluation.
+
+        Errors: UsageError; UnknownRun.
+        """
         check_axis(x)
         text = io.StringIO()
         writer = csv.writer(text)
         writer.writerow(["run", x, *map(text_cell, metrics)])
         for name in names:
-            columns = self.runs.metrics(name).read_new({x, *metrics})
-            for row in zip(columns[x].tolist(), *(columns[m].tolist() for m in metrics), strict=True):
-                writer.writerow([text_cell(name), *map(number_cell, row)])
+            for file, of_file in self._files_of(name, metrics):
+                columns = file.read_new({x, *of_file})
+                values = (columns[metric].tolist() for metric in (x, *metrics))
+                for row in zip(*values, strict=True):
+                    writer.writerow([text_cell(name), *map(number_cell, row)])
         return text.getvalue()
 
     def metrics(self, names: list[str]) -> list[str]:
@@ -97,4 +112,5 @@ class Curves:
             small = file.unread_bytes <= MOST_NEW_BYTES
             columns = file.read_new() if small else Columns(sampled_reports(file.path, 4))
             found |= dict.fromkeys(columns.names)
+            found |= dict.fromkeys(filter(is_evaluation, self.runs.evaluations(name).read_new().names))
         return sorted(found)

@@ -11,8 +11,8 @@ from parcade.cluster.processes import DIRECTORY, read_records
 from parcade.cluster.signals import STOP_FILE
 from parcade.cluster.stacks import stacks as read_stacks
 from parcade.errors import UsageError
+from parcade.files.kept_policies import agents_of
 from parcade.files.reading import read_object
-from parcade.files.run_directory import checkpoint_directory, complete_checkpoints
 from parcade.history.series import last_reports
 from parcade.web.recordings import list_recordings
 
@@ -75,11 +75,11 @@ def processes_of(run: Path) -> list[dict[str, Any]]:
 
 
 def checkpoints_of(run: Path) -> list[dict[str, Any]]:
-    """Return frames, size, time and number of rank files of every complete checkpoint, newest first."""
+    """Return frames, size, time and number of files of all checkpoints and kept policies, newest first."""
     found = []
-    for path in complete_checkpoints(run):
+    for path in agents_of(run):
         try:
-            files = [file.stat() for file in checkpoint_directory(run, int(path.name)).iterdir()]
+            files = [file.stat() for file in path.iterdir()]
         except OSError:
             continue  # deleted meanwhile
         found.append(

@@ -13,7 +13,7 @@ from parcade.history import comparison_curves, comparison_page
 from parcade.history.comparison import MOST_SETTINGS, Question, compare, find_runs
 from parcade.report.page import to_markdown
 from parcade.report.plots import figure_in
-from tests.history.written_runs import write_run
+from tests.history.written_runs import write_evaluations, write_run
 
 pytestmark = pytest.mark.quick
 
@@ -53,6 +53,27 @@ def test_the_interval_is_students_t_of_the_mean(root):
     half = 4.303 * np.std([9, 18, 27], ddof=1) / np.sqrt(3)  # 2 degrees of freedom
     assert group.mean == 18 and group.interval == pytest.approx((18 - half, 18 + half))
     assert "| ppo | 3 | 18.00 | -4.36 to 40.36 | 9.00 | 27.00 | 3.6k | 200 | 0.45 |" in page_of(root)
+
+
+def test_evaluations_of_kept_policies_are_compared_like_metrics(root, tmp_path, capsys):
+    for seed in (1, 2):
+        run = write_run(root, f"s{seed}", seed=seed)
+        write_evaluations(run, scale=seed)
+        write_evaluations(run, scale=-seed, rules="greedy")
+    write_run(root, "s3", seed=3)  # has none
+    (group,) = groups_in(root, metric="evaluation/sampled", at=2500, target=3.0)
+    assert group.values.tolist() == [2.5, 5.0] and group.reached_at.tolist() == [3000, 2000]
+    assert [outcome.frames for outcome in group.outcomes] == [3600] * 3
+    (group,) = groups_in(root, metric="evaluation/greedy", x="cpu_seconds")
+    assert group.values.tolist() == [-3, -6] and group.outcomes[0].x.tolist() == [7, 14, 21]
+    with pytest.raises(UsageError, match="unknown metric 'evaluation/sample'; did you mean 'evaluation/s"):
+        groups_in(root, metric="evaluation/sample")
+    with pytest.raises(UsageError, match="unknown metric 'policy_sha256'"):
+        groups_in(root, metric="policy_sha256")
+    out = str(tmp_path / "report")
+    assert main(["compare", str(root), "--metric", "evaluation/sampled", "--out", out]) == 0
+    rows = list(csv.DictReader((tmp_path / "report" / "curves.csv").read_text().splitlines()))
+    assert rows and "evaluation/sampled" in capsys.readouterr().out
 
 
 def test_one_run_has_no_interval(root):

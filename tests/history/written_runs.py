@@ -3,6 +3,7 @@
 import json
 
 from parcade.cluster.processes import DIRECTORY, ProcessRecord, write_record
+from parcade.history.evaluations import FILE, Evaluation
 
 
 def report(i, **more):
@@ -32,6 +33,19 @@ def write_run(
     if result:
         (run / "result.json").write_text(json.dumps({"finished_by": result}))
     return run
+
+
+def write_evaluations(run, *, count=3, scale=1.0, rules="sampled", every=1000):
+    """Write evaluations of ``count`` kept policies of a run."""
+    rows = []
+    for i in range(1, count + 1):
+        result = {"episodes": 1, "seed": 0, "greedy": False, "score_mean": scale * i, "scores": [scale * i]}
+        counters = {"frames": every * i, "wall_seconds": 5.0 * i, "cpu_seconds": 7.0 * i, "iterations": i}
+        counters |= {"updates": i, "episodes": 10 * i}
+        metric = f"evaluation/{rules}"
+        rows.append(Evaluation(metric, f"{i:064x}", counters, result).to_json())
+    with open(run / FILE, "a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 def write_process(run, **fields):

@@ -246,7 +246,7 @@ def test_half_a_line_is_taken_back_from_a_full_disk(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(
-            "parcade.report.writers.open", lambda path, mode, buffering: Full(path, mode), raising=False
+            "parcade.files.json_lines.open", lambda path, mode, buffering: Full(path, mode), raising=False
         )
         with pytest.raises(OSError, match="No space left"):
             writer.write({"frames": 2})

@@ -83,6 +83,7 @@ class Reported:
             view=SimpleNamespace(update=self.reports.append),
             writer=SimpleNamespace(write=lambda metrics: None),
             save=lambda: None,
+            keep_policy=lambda: "",
             stop_requested=lambda: False,
             callbacks=Callbacks(callbacks),
         )

@@ -35,7 +35,8 @@ def trained(tmp_path_factory):
     """A run of the tiny task with several checkpoints."""
     run = tmp_path_factory.mktemp("runs") / "catch"
     flags = "--algorithm a2c --num-envs 4 --unroll-length 8 --total-frames 2000 --checkpoint-seconds 0.01"
-    words = ["train", "tiny_catch", *flags.split(), "--keep-checkpoints", "30", "--run-dir", str(run)]
+    kept = ["--keep-checkpoints", "30", "--keep-policy-frames", "500"]
+    words = ["train", "tiny_catch", *flags.split(), *kept, "--run-dir", str(run)]
     assert main(words) == 0
     return run
 
@@ -357,6 +358,16 @@ def test_all_checkpoints_play_the_same_episode_side_by_side(trained):
     kept = sorted(int(path.name) for path in complete_checkpoints(trained))
     assert start["checkpoints"][0] == kept[0] and start["checkpoints"][-1] == kept[-1]
     assert len(steps["players"]) == len(start["checkpoints"]) <= 12
+
+
+def test_policies_that_were_kept_for_good_play_where_the_checkpoints_are_gone(trained, tmp_path):
+    run = shutil.copytree(trained, tmp_path / "run")
+    for path in complete_checkpoints(run)[1:]:
+        shutil.rmtree(path)
+    pipe = Pipe()
+    Player(run, pipe, side_by_side=True)
+    (start,) = (head for head, _ in pipe.messages())
+    assert start["checkpoints"] == [512, 1024, 1504, 2016] and start["kept"] == [2016, 1504, 1024, 512]
 
 
 def test_a_run_without_a_checkpoint_is_refused_alike_for_one_player_and_for_all(trained, tmp_path):

@@ -13,7 +13,7 @@ from parcade.cluster.processes import own_record, write_record
 from parcade.errors import UsageError
 from parcade.history.runs import Runs, UnknownRun
 from parcade.web.curves import Curves
-from tests.history.written_runs import report, write_process, write_run
+from tests.history.written_runs import report, write_evaluations, write_process, write_run
 
 pytestmark = pytest.mark.quick
 
@@ -79,6 +79,23 @@ def test_a_csv_has_every_point(client):
     )
 
 
+def test_evaluations_of_kept_policies_are_metrics_of_their_own_file(client, root):
+    write_evaluations(root / "pong-s0")
+    write_evaluations(write_run(root, "pong-s1", seed=1), scale=3.0)
+    client.get("/api/runs")
+    known = client.get("/api/metrics?run=pong-s0").json()["metrics"]
+    assert known["evaluation/sampled"].startswith("mean score of kept policies")
+    assert "policy_sha256" not in known and "result" not in known
+    query = {"run": "pong-s0", "metric": ["evaluation/sampled", "score_mean"], "x": "frames"}
+    curves = client.get("/api/curves", params=query).json()["curves"]["pong-s0"]
+    assert curves["evaluation/sampled"]["x"] == [1000, 2000, 3000] and len(curves["score_mean"]["x"]) == 10
+    rows = client.get("/api/csv", params=query).text.splitlines()
+    assert rows[1:4] == ["pong-s0,1000,1,", "pong-s0,2000,2,", "pong-s0,3000,3,"] and len(rows) == 4 + 10
+    bands = {"run": ["pong-s0", "pong-s1"], "metric": "evaluation/sampled"}
+    (band,) = client.get("/api/bands", params=bands).json().values()
+    assert band["runs"] == 2 and band["y"][-1] == 6.0
+
+
 def test_a_csv_has_all_digits_of_frames(client, root):
     frames = [12_345_678_901, 12_345_678_905]
     lines = [
@@ -98,9 +115,12 @@ def test_a_run_says_what_is_inside(client, root):
     (run / "checkpoints" / f"{4000:014d}" / "rank-0.safetensors").write_bytes(b"12345")
     with open(run / "metrics.jsonl", "a") as file:
         file.write(json.dumps(report(11, **{"parts/restarts": 2, "server/lost": 1})) + "\n")
+    kept = run / "policies" / f"{3000:014d}"
+    kept.mkdir(parents=True)
+    (kept / "rank-0.safetensors").write_bytes(b"123")
     inside = client.get("/api/run?run=pong-s0").json()
+    assert [(each["frames"], each["bytes"]) for each in inside["checkpoints"]] == [(4000, 5), (3000, 3)]
     assert inside["part_counters"] == {"parts/restarts": 2, "server/lost": 1}
-    assert inside["checkpoints"][0]["frames"] == 4000 and inside["checkpoints"][0]["bytes"] == 5
     assert inside["processes"][0]["seconds"] == {"main": {"learn": 3.0}}
 
 

@@ -22,7 +22,7 @@ export class CheckpointsPanel {
     this.chart = new Chart({ label: "Score over training", height: 150 });
     this.element = el("div", {},
       el("p", { class: "note" }, "Every player has the same seed, and so the same start and the same random numbers. "
-        + "Keep more checkpoints with --keep-checkpoints N."),
+        + "Policies from the whole training: --keep-policy-frames N."),
       el("div", { class: "tools" }, this.pause, labelled("Seed", this.seed), again, labelled("Greedy", greedy)),
       el("div", { class: "agent" },
         el("div", { class: "card console" }, el("div", { class: "frame" }, this.large), this.caption),

@@ -1,0 +1,137 @@
+"""``parcade eval DIR --curve``: score every policy that a training kept, while it trains or afterwards."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from parcade.commands.evaluation_plan import EvalFlags, Plan, plan_of, play, rules_of
+from parcade.errors import UsageError
+from parcade.files.kept_policies import kept_policies
+from parcade.history.bands import half_width
+from parcade.history.evaluations import Evaluation, Evaluations, metric_of, training_of
+from parcade.history.runs import Runs
+
+if TYPE_CHECKING:
+    from parcade.agent import Agent
+
+WAIT_SECONDS = 2.0
+"""Between two looks for further policies."""
+
+
+def evaluate_curve(flags: EvalFlags) -> int:
+    """Score all kept policies, oldest first; with ``follow``, until the training has ended."""
+    from parcade.config import load_config
+    from parcade.zoo import agent_directory
+
+    run = agent_directory(flags.run)
+    is_keeping = load_config(run, flags.env).run.keep_policy_frames > 0
+    if not (is_keeping or kept_policies(run)):
+        raise UsageError(f"{run} kept no policies, which make a curve; train with --keep-policy-frames N")
+    curve, runs = _Curve(flags, run), Runs(run)
+    while True:
+        # Asked before looking for policies: the last one is written before the training ends.
+        may_come = flags.follow and _is_training(runs)
+        if curve.evaluate_next():
+            continue
+        if not may_come:
+            break
+        time.sleep(WAIT_SECONDS)
+    if not curve.rows:
+        raise UsageError(f"{run} has kept no policy so far; wait for the first one with --follow")
+    if flags.json:
+        print(json.dumps([row.to_json() for row in curve.rows]))
+    else:
+        print(
+            f"scores in {curve.path}; to draw them: parcade compare {run} --metric {curve.metric} --out DIR"
+        )
+    return 0
+
+
+def _is_training(runs: Runs) -> bool:
+    return any(summary["status"] in ("waiting", "running") for summary in runs.scan())
+
+
+class _Curve:
+    """Scores of a run's kept policies, under the rules of the flags.
+
+    Attributes: ``rows`` of the policies seen so far, ``path`` of their file, and ``metric``, known from the
+    first policy on.
+    """
+
+    def __init__(self, flags: EvalFlags, run: Path) -> None:
+        self.rows: list[Evaluation] = []
+        self.metric = ""
+        self._flags = flags
+        self._run = run
+        self._rules = rules_of(flags)
+        self._stored = Evaluations(run)
+        self._plan: Plan | None = None
+        self._seen: set[str] = set()
+
+    @property
+    def path(self) -> Path:
+        """The file of the scores."""
+        return self._stored.path
+
+    def evaluate_next(self) -> bool:
+        """Score and show the oldest policy that was not seen yet; return whether there was one."""
+        new = [path for path in kept_policies(self._run) if path.name not in self._seen]
+        if not new:
+            return False
+        oldest = new[-1]
+        self._seen.add(oldest.name)
+        row = self._score(oldest)
+        self.rows.append(row)
+        if not self._flags.json:
+            print(_line(row), flush=True)
+        return True
+
+    def _score(self, policy: Path) -> Evaluation:
+        """Return the stored evaluation of a policy, or play and store it."""
+        progress, digest = training_of(policy)
+        frames = int(policy.name)
+        if self._plan is None:
+            self._make_plan(self._load(frames))
+        found = self._stored.find(self.metric, frames, digest)
+        if found is None:
+            result = play(self._load(frames), self._plan, f"{frames:,} frames")
+            found = Evaluation(self.metric, digest, progress, result)
+            self._stored.add(found)
+        return found
+
+    def _load(self, frames: int) -> Agent:
+        from parcade.agent import load
+
+        return load(self._flags.run, self._flags.env, frames)
+
+    def _make_plan(self, agent: Agent) -> None:
+        """Derive the rules and the name of the metric. Errors: UsageError if other rules are stored there."""
+        plan = plan_of(self._flags, self._rules, agent)
+        greedy = bool(plan.settings["greedy"] or agent.acts_greedily)
+        self.metric = metric_of(plan.protocol, greedy=greedy)
+        wanted = {
+            "episodes": plan.episodes,
+            "seed": plan.settings["seed"],
+            "greedy": greedy,
+            "start_states_sha256": plan.start_states_sha256,
+        }
+        self._stored.check_rules(self.metric, wanted)
+        self._plan = plan
+
+
+def _line(row: Evaluation) -> str:
+    """Return an evaluation in words."""
+    result, scores = row.result, np.array(row.result["scores"])
+    spread = ""
+    if len(scores) > 1:
+        half = half_width(scores)
+        spread = f" (95 %: {scores.mean() - half:.2f} to {scores.mean() + half:.2f})"
+    return (
+        f"{row.frames:>13,} frames: mean {result['score_mean']:.2f}{spread}, "
+        f"median {np.median(scores):g}, over {len(scores)} episodes"
+    )
