@@ -63,6 +63,7 @@ def test_one_rank_and_two_ranks_play_the_same_games(tmp_path, game):
     """With one update per batch, two ranks average to one rank's gradient; scores agree up to rounding."""
     train = [game if word == "tiny_catch" else word for word in TRAIN]
     shape = ["--num-envs", "8", "--epochs", "1", "--num-minibatches", "1", "--total-frames", "1280"]
+    shape += ["--keep-policy-frames", "640"]
     alone, both = tmp_path / "alone", tmp_path / "both"
     code, _, err = run([*train, *shape, "--engine", "serial", "--run-dir", str(alone)])
     assert code == 0, err
@@ -77,6 +78,10 @@ def test_one_rank_and_two_ranks_play_the_same_games(tmp_path, game):
         (first[n] - second[n]).abs().max() for n in first if n.startswith("policy.") and "weight" in n
     )
     assert 0 <= difference < 1e-4
+    for directory in (alone, both):  # of several ranks, the first one keeps the policy
+        kept = sorted((directory / "policies").rglob("*.safetensors"))
+        assert [path.parent.name for path in kept] == [f"{640:014d}", f"{1280:014d}"]
+        assert {path.name for path in kept} == {"rank-0.safetensors"}
 
 
 def test_a_users_own_mpiexec_is_recognised(tmp_path):

@@ -17,6 +17,7 @@ from parcade.algorithms.table import ALGORITHMS
 from parcade.cli import main
 from parcade.config import RunConfig, TopologyConfig, TrainConfig
 from parcade.exchange.parameter_server import OUTCOMES
+from parcade.files.kept_policies import kept_policies
 from parcade.files.run_directory import newest_checkpoint
 from parcade.model.policy import NetworkConfig
 from parcade.topology.engine import InputLost, SerialEngine, call
@@ -390,11 +391,14 @@ def test_a_dead_driver_leaves_a_run_that_resumes_and_a_finished_one_leaves_nothi
     frames = newest_checkpoint(run)[1]["progress"]["frames"]
     assert frames > 0
     resume = [*TRAIN, "--resume", str(run), "--total-frames", str(frames + 2000), "--actor-cpus", "0.5"]
+    resume += ["--keep-policy-frames", "1000"]
     done = subprocess.run(resume, env=environment_in(folder), capture_output=True, text=True, timeout=400)
     assert done.returncode == 0 and "core_worker" not in done.stderr, done.stderr
     result = json.loads((run / "result.json").read_text())
     assert result["frames"] >= frames + 2000 and result["games_cut_by_resume"] == 0
     assert json.loads((run / "config.json").read_text())["topology"]["actor_cpus"] == 0.5
+    kept = [int(path.name) for path in kept_policies(run)]
+    assert kept[0] == result["frames"] and len(kept) > 1 and min(kept) > frames
     assert_nothing_of_ray_is_left(folder)  # not even the directory of the killed driver
 
 
