@@ -28,6 +28,7 @@ from parcade.exchange.base import (
     optimizer_state,
     set_learning_rate,
 )
+from parcade.experience.redistribution import Saved, state_for
 from parcade.experience.source import Source
 from parcade.files import run_directory
 from parcade.files.kept_policies import agents_of, keep_policy
@@ -35,6 +36,7 @@ from parcade.files.rank_file import read_rank_file, write_rank_file
 from parcade.files.state import behind, part_of
 from parcade.machine.facts import machine
 from parcade.model.parameters import state_tensors
+from parcade.random import rank_seed
 from parcade.report.progress import Progress
 
 
@@ -113,38 +115,73 @@ class Checkpointer:
         return tensors
 
     def restore(self) -> None:
-        """Restore the newest complete checkpoint. Errors: UsageError if there is none or the ranks differ."""
+        """Restore the newest complete checkpoint, also on another number of ranks. Errors: UsageError."""
         directory, state, refused = self._choose()
         for line in refused:
             self._say(f"warning: {line}")
         run_directory.check_resumable(directory, state)
         check_structure(directory, state, self.config)
-        self._compare(state["conditions"])
-        tensors = read_rank_file(directory, self.exchange.rank)
-        shared = tensors if self.exchange.rank == 0 else read_rank_file(directory, 0)
+        now, saved = conditions(self.exchange.world_size), state["conditions"]
+        warn_of_changes(saved, now, self._say)
+        shared = read_rank_file(directory, 0, lambda name: not name.startswith("source."))
         load_policy(self.algorithm.policy, part_of(shared, "policy."), directory)
-        algorithm = part_of(tensors, "algorithm.")
-        if algorithm:
-            self.algorithm.set_state(algorithm)
         data = self.exchange.parameters.data
         load_optimizer_state(self.exchange.optimizer, data, part_of(shared, "optimizer."))
         set_learning_rate(self.exchange.optimizer, float(shared["learning_rate"]))
         self.progress.set_state(state["progress"])
         self.exchange.updates = self.progress.updates
         self.source.publish(self.algorithm.policy)
-        source = {name: tensor.numpy() for name, tensor in part_of(tensors, "source.").items()}
-        self.source.set_state(source)
-        torch.set_rng_state(tensors["random.torch"])
-        self.algorithm.generator.set_state(tensors["random.minibatches"])
+        if saved["world_size"] == now["world_size"]:
+            cut_before = self._restore_rank(read_rank_file(directory, self.exchange.rank))
+        else:
+            cut_before = self._restore_from_other_ranks(directory, shared, saved["world_size"])
         self._say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")
         if not all(group.gives_state for group in self.source.groups):
-            dropped = self.source.cut_games - int(source["cut_games"])
+            dropped = self.source.cut_games - cut_before
             self._say(
                 "note: this backend cannot save the state of its consoles; "
                 f"{dropped} unfinished episodes were dropped and new ones started"
             )
         elif not self.source.can_resume_exactly:
             self._say("note: the replay was not saved (--no-save-replay); it fills before learning continues")
+
+    def _restore_rank(self, tensors: dict[str, torch.Tensor]) -> int:
+        """Restore what this rank saved; return how many episodes had been cut before."""
+        self._restore_algorithm(tensors)
+        source = {name: tensor.numpy() for name, tensor in part_of(tensors, "source.").items()}
+        self.source.set_state(source)
+        torch.set_rng_state(tensors["random.torch"])
+        self.algorithm.generator.set_state(tensors["random.minibatches"])
+        return int(source["cut_games"])
+
+    def _restore_from_other_ranks(
+        self, directory: Path, shared: dict[str, torch.Tensor], saved_ranks: int
+    ) -> int:
+        """Restore this rank's share of what another number of ranks saved, as ``_restore_rank`` does."""
+        rank, world_size, num_envs = self.exchange.rank, self.exchange.world_size, self.config.hyper.num_envs
+        if self.algorithm.shares_state:
+            self._restore_algorithm(shared)
+
+        def read(holder: int, wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
+            tensors = read_rank_file(
+                directory, holder, lambda name: name.startswith("source.") and wanted(name[len("source.") :])
+            )
+            return {name: tensor.numpy() for name, tensor in part_of(tensors, "source.").items()}
+
+        source = state_for(self.source, rank, world_size, Saved(saved_ranks, num_envs, read))
+        self.source.set_state(source)
+        torch.set_rng_state(shared["random.torch"])
+        self.algorithm.generator.manual_seed(
+            rank_seed(self.config.run.seed, rank, max(1, self.progress.updates))
+        )
+        replay = "; the replay begins empty" if self.algorithm.source_kind == "replay" else ""
+        self._say(f"note: {num_envs} environments of {saved_ranks} rank(s) continue on {world_size}{replay}")
+        return int(source["cut_games"])
+
+    def _restore_algorithm(self, tensors: dict[str, torch.Tensor]) -> None:
+        state = part_of(tensors, "algorithm.")
+        if state:
+            self.algorithm.set_state(state)
 
     def _choose(self) -> tuple[Path, dict[str, Any], list[str]]:
         """Return the newest complete checkpoint. Only rank 0 verifies the files; it broadcasts its choice."""
@@ -155,15 +192,6 @@ class Checkpointer:
         frames = int(self.exchange.broadcast(torch.zeros(1, dtype=torch.int64)))
         directory = run_directory.checkpoint_directory(self.run, frames)
         return directory, run_directory.read_checkpoint(directory, check_files=False), []
-
-    def _compare(self, saved: dict[str, Any]) -> None:
-        now = conditions(self.exchange.world_size)
-        if saved["world_size"] != now["world_size"]:
-            raise UsageError(
-                f"{self.run} was trained by {saved['world_size']} rank(s), got {now['world_size']}; resume "
-                f"with: mpiexec -n {saved['world_size']} parcade train --resume {self.run}"
-            )
-        warn_of_changes(saved, now, self._say)
 
     def _say(self, line: str) -> None:
         if self.say is not None:

@@ -46,6 +46,12 @@ def env_seeds(seed: int, first: int, count: int) -> tuple[np.ndarray, np.ndarray
     return console, keys
 
 
+def rank_seed(seed: int, rank: int, updates: int = 0) -> int:
+    """Return the seed of a rank's minibatches: from the start of a run, or from ``updates`` on."""
+    words = [seed, 2**32 + rank] + ([updates] if updates else [])
+    return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
 def seeds_of_life(
     console_seeds: np.ndarray, noise_keys: np.ndarray, life: int
 ) -> tuple[np.ndarray, np.ndarray]:

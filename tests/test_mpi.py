@@ -84,6 +84,32 @@ def test_one_rank_and_two_ranks_play_the_same_games(tmp_path, game):
         assert {path.name for path in kept} == {"rank-0.safetensors"}
 
 
+def test_a_run_continues_on_another_number_of_ranks_with_the_same_episodes(tmp_path):
+    """The episodes are those of one process that was never stopped; weights agree up to rounding."""
+    shape = ["--num-envs", "8", "--epochs", "1", "--num-minibatches", "1", "--total-frames"]
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    code, _, err = run([*TRAIN, *shape, "2560", "--engine", "serial", "--run-dir", str(alone)])
+    assert code == 0, err
+    code, _, err = run([*TRAIN, *shape, "1280", "--engine", "mpi", "--ranks", "2", "--run-dir", str(both)])
+    assert code == 0, err
+    resume = [*TRAIN[:4], "--resume", str(both), "--ranks"]
+    code, _, err = run([*resume, "3"])
+    assert code == 2 and "num_envs=8 is not divisible by world_size=3 x 1 group(s); a resumed run" in err
+    for ranks, frames in (("4", "1920"), ("1", "2560")):
+        code, out, err = run([*resume, ranks, "--total-frames", frames])
+        assert code == 0, err
+        assert "will not be bit-identical (world_size: was" in out
+        assert f"note: 8 environments of {'2' if ranks == '4' else '4'} rank(s) continue on {ranks}\n" in out
+    one, moved = (json.loads((d / "result.json").read_text()) for d in (alone, both))
+    for name in ("frames", "steps", "updates", "episodes", "score_mean"):
+        assert one[name] == moved[name], name
+    assert moved["games_cut_by_resume"] == 0
+    first, second = checkpoint_tensors(alone), checkpoint_tensors(both)
+    differences = [(first[n] - second[n]).abs().max() for n in first if n.startswith("policy.")]
+    assert max(differences) < 1e-4
+    assert json.loads((both / "config.json").read_text())["run"]["ranks"] == 1
+
+
 def test_a_users_own_mpiexec_is_recognised(tmp_path):
     command = [mpi.find_mpiexec(), "-n", "2", *TRAIN, "--engine", "mpi", "--total-frames", "2048"]
     environment = {**mpi.rank_environment(1), "PARCADE_PLAIN": "", "TERM": "xterm"}

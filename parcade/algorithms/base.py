@@ -71,6 +71,9 @@ class Algorithm:
     """Whether it also learns distributions of returns (the other value heads than ``mean``)."""
     needs_critic: ClassVar[bool] = False
     """Whether it learns from the policy's own estimates V, besides actions."""
+    shares_state: ClassVar[bool] = True
+    """Whether ``get_state`` is the same on all ranks. If not, a resume on another number of ranks begins
+    without it."""
 
     def __init__(self, context: AlgorithmContext, config: AlgorithmConfig) -> None:
         self.policy = context.policy

@@ -90,6 +90,7 @@ class PQN(Algorithm):
 
     source_kind: ClassVar[str] = "rollout"
     head: ClassVar[str] = "q"
+    shares_state: ClassVar[bool] = False  # the previous rollout is that of this rank's environments
 
     def __init__(self, context: AlgorithmContext, config: PQNConfig) -> None:
         super().__init__(context, config)

@@ -28,7 +28,7 @@ from parcade.model.actions import actions_of
 from parcade.model.compiled import compile_network
 from parcade.model.policy import Policy
 from parcade.model.precision import Precision
-from parcade.random import env_seeds
+from parcade.random import env_seeds, rank_seed
 from parcade.zoo import agent_directory
 
 # Evolution strategies gather no input statistics while learning. They normalise inputs by a reference batch
@@ -122,8 +122,7 @@ def make_algorithm(config: TrainConfig, exchange: Exchange) -> Algorithm:
     policy.to(device)
     if config.run.compile:
         compile_network(policy)
-    draws = np.random.SeedSequence([config.run.seed, 2**32 + exchange.rank]).generate_state(1, np.uint64)[0]
-    generator = torch.Generator().manual_seed(int(draws >> np.uint64(1)))
+    generator = torch.Generator().manual_seed(rank_seed(config.run.seed, exchange.rank))
     context = AlgorithmContext(policy, Precision(config.run.precision), device.type, generator)
     algorithm = algorithm_row(config.run.algorithm).make(context, config.hyper)
     capture = make_capture(config.run.device, enabled=config.run.capture)
@@ -144,6 +143,7 @@ def make_exchange(config: TrainConfig, timer: Timer) -> Exchange:
     )
     if config.run.ranks > 1 and exchange.world_size != config.run.ranks:
         raise UsageError(
-            f"--ranks {config.run.ranks}, but {exchange.world_size} ranks were started; make them the same"
+            f"--ranks {config.run.ranks}, but {exchange.world_size} ranks were started; make them the same, "
+            f"e.g. with --ranks {exchange.world_size}"
         )
     return exchange

@@ -37,6 +37,8 @@ class ResumeFlags:
 
     resume: str
     """The run's directory."""
+    ranks: Annotated[int | None, "unchanged"] = None
+    """New number of ranks of the mpi engine. The environments are divided again and play on."""
     hang_timeout: NewText = None
     """New hang timeout: end the job when no rank makes progress for this long."""
     hosts: NewText = None
@@ -138,6 +140,8 @@ def start_of(run: Path, config: TrainConfig, flags: ResumeFlags) -> Start:
         run=dataclasses.replace(config.run, **changes["run"], from_agent=""),
         topology=dataclasses.replace(config.topology, **changes["topology"]),
     )
+    if "ranks" in given:
+        _check_ranks(config)
     if progress["frames"] >= config.run.total_frames and (run / "result.json").exists():
         raise UsageError(
             f"{run} has already played {progress['frames']:,} of {config.run.total_frames:,} frames; "
@@ -148,6 +152,17 @@ def start_of(run: Path, config: TrainConfig, flags: ResumeFlags) -> Start:
     for name, value in changes["run"].items():  # of ranks; parts are started by this process
         arguments += [f"--{name.replace('_', '-')}", str(value)]
     return Start(config, arguments, run, progress["wall_seconds"])
+
+
+def _check_ranks(config: TrainConfig) -> None:
+    """Check that a run can be divided among its new number of ranks. Errors: UsageError."""
+    from parcade.config import check_divisible
+
+    try:
+        check_divisible(config, config.run.ranks)
+    except UsageError as error:
+        refused = str(error).partition("; ")[0]
+        raise UsageError(f"{refused}; a resumed run keeps its settings, so use another --ranks") from None
 
 
 def _refuse_finished(run: Path, config: TrainConfig) -> None:

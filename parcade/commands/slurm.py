@@ -152,8 +152,7 @@ def _check_run(run: Path, config, resume: tuple[str, ...]) -> None:
     has_checkpoint = bool(complete_checkpoints(run))
     if has_checkpoint:  # a resumed run keeps these, and the allocation is made for them
         compared += [
-            (name, getattr(found.run, name), getattr(config.run, name))
-            for name in ("engine", "ranks", "device")
+            (name, getattr(found.run, name), getattr(config.run, name)) for name in ("engine", "device")
         ]
         if found.is_topology and config.is_topology:
             compared.append(("number of parts", found.part_counts, config.part_counts))

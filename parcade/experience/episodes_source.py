@@ -129,16 +129,16 @@ class EpisodesSource(Source):
 
     def get_state(self) -> dict[str, np.ndarray | Tensor]:
         state: dict[str, np.ndarray | Tensor] = {"cut_games": np.int64(self.cut_games)}
-        for i, group in enumerate(self.groups):
-            state |= behind(f"group{i}.", group.get_state())
+        for name, group in zip(self.group_names, self.groups, strict=True):
+            state |= behind(f"{name}.", group.get_state())
         return state
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         # All episodes have ended between batches, so a resume cuts none off. Environments that cannot save
         # their state only continue with other seeds than an uninterrupted run.
         self.cut_games = int(state["cut_games"])
-        for i, group in enumerate(self.groups):
-            group.set_state(part_of(state, f"group{i}."), self._policy)
+        for name, group in zip(self.group_names, self.groups, strict=True):
+            group.set_state(part_of(state, f"{name}."), self._policy)
 
     def close(self) -> None:
         if self._pool is not None:

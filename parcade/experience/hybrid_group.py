@@ -21,6 +21,7 @@ from parcade.capture import Capture
 from parcade.experience.batch import Batch, empty_batch
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import EpisodeLog
+from parcade.experience.group_states import joined, parted
 from parcade.experience.host_rollout import Truncations, load_rows, rows_of, window_of
 from parcade.machine.devices import Download, Upload
 from parcade.model.policy import Acted, Policy
@@ -115,12 +116,12 @@ class HybridEnvGroup:
         """Return the same state as ``EnvGroup.get_state`` for all environments in one group."""
         for half, side in zip(self.halves, self.sides, strict=True):
             half.policy_state = None if side.policy_state is None else side.policy_state.cpu()
-        return _joined([half.get_state() for half in self.halves])
+        return joined([half.get_state() for half in self.halves])
 
     def set_state(self, state: dict[str, np.ndarray], policy: Policy) -> int:
         """Continue from a state of this class or ``EnvGroup``. Returns the number of restarted episodes."""
         cut = 0
-        parts = _parted(state, [len(half) for half in self.halves])
+        parts = parted(state, [len(half) for half in self.halves])
         for half, side, part in zip(self.halves, self.sides, parts, strict=True):
             cut += half.set_state(part, policy)
             side.take_observations(policy)
@@ -295,32 +296,3 @@ class HybridRollout:
         for name, ends in zip(OUTCOMES, self._ends.host, strict=True):
             ends[:] = state[f"row.{name}"].numpy()
         self._truncations.set_state(state, self.batch.observations.device)
-
-
-def _joined(states: list[dict[str, np.ndarray | Tensor]]) -> dict[str, np.ndarray | Tensor]:
-    """Join the states of groups into the state of one group of all their environments, in order."""
-    if len(states) == 1:
-        return states[0]
-    joined: dict[str, np.ndarray | Tensor] = {}
-    for name in states[0]:
-        parts = [np.asarray(state[name]) for state in states]
-        joined[name] = (
-            sum(parts) if name == "counters" else np.concatenate(parts, axis=int(name == "policy_state"))
-        )
-    return joined
-
-
-def _parted(state: dict[str, np.ndarray], sizes: list[int]) -> list[dict[str, np.ndarray]]:
-    """Inverse of ``_joined`` for groups of these sizes. Values not per environment go to the first."""
-    edges = np.cumsum(sizes)[:-1]
-    parts: list[dict[str, np.ndarray]] = [{} for _ in sizes]
-    for name, value in state.items():
-        if name == "counters":
-            portions = [value, *(np.zeros_like(value) for _ in sizes[1:])]
-        elif name == "log.new":
-            portions = [value, *(value[:0] for _ in sizes[1:])]
-        else:
-            portions = np.split(value, edges, axis=int(name == "policy_state"))
-        for part, portion in zip(parts, portions, strict=True):
-            part[name] = portion
-    return parts

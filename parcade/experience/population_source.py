@@ -105,6 +105,10 @@ class PopulationSource(Source):
         self._policy = copy.deepcopy(policy).cpu()  # episodes are played on the CPU, whatever device learns
 
     @property
+    def group_names(self) -> list[str]:
+        return [f"lane{index}" for index in range(len(self.groups))]
+
+    @property
     def episode_logs(self) -> list[EpisodeLog]:
         return [self.evaluator.log]
 
@@ -131,11 +135,11 @@ class PopulationSource(Source):
             "generation": np.int64(self.generation),
             "cut_games": np.int64(self.cut_games),
         }
-        for i, lane in enumerate(self.evaluator.lanes):
-            state |= behind(f"lane{i}.", lane.get_state())
+        for name, lane in zip(self.group_names, self.evaluator.lanes, strict=True):
+            state |= behind(f"{name}.", lane.get_state())
         return state
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         self.generation, self.cut_games = int(state["generation"]), int(state["cut_games"])
-        for i, lane in enumerate(self.evaluator.lanes):
-            lane.set_state(part_of(state, f"lane{i}."), self.evaluator.policy)
+        for name, lane in zip(self.group_names, self.evaluator.lanes, strict=True):
+            lane.set_state(part_of(state, f"{name}."), self.evaluator.policy)

@@ -67,6 +67,10 @@ class ReplaySource(Source):
     def can_resume_exactly(self) -> bool:
         return super().can_resume_exactly and self.saves_replay
 
+    @property
+    def group_names(self) -> list[str]:
+        return ["group"]
+
     def publish(self, policy: Policy) -> None:
         copy_module_state(policy, self._policy)
         if self._batch is not None and self._batch.priorities is not None:
@@ -117,5 +121,6 @@ class ReplaySource(Source):
         self._samples = int(state["samples"])
         group = part_of(state, "group.")
         self.cut_games = int(state["cut_games"]) + self.group.set_state(group, self._policy)
-        if self.saves_replay:
-            self.replay.set_state(part_of(state, "replay."))
+        replay = part_of(state, "replay.")
+        if replay and self.saves_replay:  # without it, the replay fills before learning continues
+            self.replay.set_state(replay)

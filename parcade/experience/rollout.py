@@ -126,8 +126,8 @@ class RolloutSource(Source):
             "turn": np.int64(self._next_group),
             "cut_games": np.int64(self.cut_games),
         }
-        for i, group in enumerate(self.groups):
-            state |= behind(f"group{i}.", group.get_state())
+        for name, group in zip(self.group_names, self.groups, strict=True):
+            state |= behind(f"{name}.", group.get_state())
         if pending is not None and self.can_resume_exactly:
             state |= behind("pending.", {name: tensor.cpu() for name, tensor in pending.tensors().items()})
         return state
@@ -136,8 +136,8 @@ class RolloutSource(Source):
         self._settle()
         self._next_group = int(state["turn"])
         self.cut_games = int(state["cut_games"])
-        for i, group in enumerate(self.groups):
-            self.cut_games += group.set_state(part_of(state, f"group{i}."), self._policy)
+        for name, group in zip(self.group_names, self.groups, strict=True):
+            self.cut_games += group.set_state(part_of(state, f"{name}."), self._policy)
         pending = {n: torch.from_numpy(v).to(self._device) for n, v in part_of(state, "pending.").items()}
         self._pending = Batch.from_tensors(pending) if pending else None
         self._published = mark(self._device)

@@ -49,6 +49,11 @@ class Source:
         return [log for group in self.groups for log in group.logs]
 
     @property
+    def group_names(self) -> list[str]:
+        """Names under which ``get_state`` returns the states of the groups."""
+        return [f"group{index}" for index in range(len(self.groups))]
+
+    @property
     def can_resume_exactly(self) -> bool:
         """Whether a resumed run continues exactly."""
         return all(group.gives_state for group in self.groups)

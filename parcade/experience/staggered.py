@@ -42,6 +42,10 @@ class StaggeredSource(Source):
         self._rollout = group.new_rollout(unroll_length)
         self._played = 0  # total number of steps written to the ring
 
+    @property
+    def group_names(self) -> list[str]:
+        return ["group"]
+
     def publish(self, policy: Policy) -> None:
         copy_module_state(policy, self._policy)
 

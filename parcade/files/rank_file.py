@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,16 @@ def write_rank_file(directory: Path, rank: int, tensors: dict[str, Any]) -> byte
     return sha256_of(path)
 
 
-def read_rank_file(directory: Path, rank: int) -> dict[str, Tensor]:
-    """Read one rank's tensors. Errors: BadCheckpoint."""
+def read_rank_file(
+    directory: Path, rank: int, wanted: Callable[[str], bool] | None = None
+) -> dict[str, Tensor]:
+    """Read one rank's tensors, or those whose names are ``wanted``. Errors: BadCheckpoint."""
     path = directory / f"rank-{rank}.safetensors"
     try:
-        return safetensors.torch.load_file(path)
+        if wanted is None:
+            return safetensors.torch.load_file(path)
+        with safetensors.safe_open(path, "pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys() if wanted(name)}
     except (OSError, safetensors.SafetensorError) as error:
         raise BadCheckpoint(f"{path} cannot be read ({error})") from None
 

@@ -312,7 +312,9 @@ def test_a_job_that_resumes_a_run_takes_the_new_settings_that_a_resume_takes(tmp
     assert "already played 64 of 64 frames; to continue, set a higher" in capsys.readouterr().err
 
 
-def test_a_run_of_other_ranks_or_parts_than_the_allocation_is_refused(tmp_path, capsys):
+def test_a_run_of_another_engine_is_refused_and_one_of_other_ranks_continues_on_those_of_the_job(
+    tmp_path, capsys
+):
     run = tmp_path / "run"
     train = ["train", "tiny_catch", "--num-envs", "4", "--unroll-length", "8", "--run-dir", str(run)]
     assert main([*train, "--total-frames", "64"]) == 0
@@ -323,8 +325,13 @@ def test_a_run_of_other_ranks_or_parts_than_the_allocation_is_refused(tmp_path, 
     config = json.loads((run / "config.json").read_text())
     config["run"] |= {"engine": "mpi", "ranks": 4}
     (run / "config.json").write_text(json.dumps(config))
-    assert main([*job, *train, "--engine", "mpi", "--ranks", "2"]) == 2
-    assert f"{run} holds a run with ranks=4, not 2" in capsys.readouterr().err
+    more = ["--engine", "mpi", "--total-frames", "640", "--ranks"]
+    assert main([*job, *train, *more, "2"]) == 0
+    text = (tmp_path / "job.sbatch").read_text()
+    (resume,) = (line for line in text.splitlines() if "train --resume" in line)
+    assert "--ranks 2" in resume and "--total-frames 640" in resume and "--ntasks=2" in directives(text)
+    assert main([*job, *train, *more, "3"]) == 2  # as for a new run
+    assert "num_envs=4 is not divisible by world_size=3" in capsys.readouterr().err
     shutil.rmtree(run / "checkpoints")
     assert main([*job, *train, "--engine", "mpi", "--ranks", "2"]) == 0, "the job starts it from scratch"
 
