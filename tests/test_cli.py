@@ -269,7 +269,7 @@ def test_brackets_show_what_may_be_left_out(command, usage, capsys):
 
 @pytest.mark.parametrize(
     ("words", "count", "hint"),
-    [(["duel"], 1, "(required)"), (["train", "--resume", "RUN"], 15, "(default: unchanged)")],
+    [(["duel"], 1, "(required)"), (["train", "--resume", "RUN"], 16, "(default: unchanged)")],
 )
 def test_the_help_says_what_is_required_and_what_stays(words, count, hint, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")

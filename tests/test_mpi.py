@@ -95,11 +95,12 @@ def test_a_run_continues_on_another_number_of_ranks_with_the_same_episodes(tmp_p
     resume = [*TRAIN[:4], "--resume", str(both), "--ranks"]
     code, _, err = run([*resume, "3"])
     assert code == 2 and "num_envs=8 is not divisible by world_size=3 x 1 group(s); a resumed run" in err
-    for ranks, frames in (("4", "1920"), ("1", "2560")):
-        code, out, err = run([*resume, ranks, "--total-frames", frames])
+    moves = (["4"], "2 rank(s) continue on 4"), (["1", "--engine", "local"], "4 rank(s) continue on 1")
+    for (ranks, said), frames in zip(moves, ("1920", "2560"), strict=True):
+        code, out, err = run([*resume, *ranks, "--total-frames", frames])
         assert code == 0, err
         assert "will not be bit-identical (world_size: was" in out
-        assert f"note: 8 environments of {'2' if ranks == '4' else '4'} rank(s) continue on {ranks}\n" in out
+        assert f"note: 8 environments of {said}\n" in out
     one, moved = (json.loads((d / "result.json").read_text()) for d in (alone, both))
     for name in ("frames", "steps", "updates", "episodes", "score_mean"):
         assert one[name] == moved[name], name
@@ -107,7 +108,10 @@ def test_a_run_continues_on_another_number_of_ranks_with_the_same_episodes(tmp_p
     first, second = checkpoint_tensors(alone), checkpoint_tensors(both)
     differences = [(first[n] - second[n]).abs().max() for n in first if n.startswith("policy.")]
     assert max(differences) < 1e-4
-    assert json.loads((both / "config.json").read_text())["run"]["ranks"] == 1
+    settings = json.loads((both / "config.json").read_text())["run"]
+    assert (settings["engine"], settings["ranks"]) == ("local", 1)
+    code, out, err = run([*resume, "2", "--engine", "mpi", "--total-frames", "3840"])
+    assert code == 0 and "8 environments of 1 rank(s) continue on 2\n" in out, err
 
 
 def test_a_users_own_mpiexec_is_recognised(tmp_path):

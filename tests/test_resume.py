@@ -448,3 +448,27 @@ def test_the_limit_of_a_resumed_job_of_ranks_includes_its_earlier_starts(tmp_pat
     assert main(["train", "--resume", str(run), "--total-frames", "800", "--time-limit", "10h"]) == 0
     used = newest_checkpoint(run)[1]["progress"]["wall_seconds"]
     assert used > 0 and jobs[0].time_limit_seconds == 36_000 - used
+
+
+def test_the_engine_of_actors_and_learners_stays(tmp_path, capsys):
+    run = tmp_path / "run"
+    train = ["train", "tiny_catch", "--num-envs", "4", "--unroll-length", "4", "--total-frames", "64"]
+    assert main([*train, "--algorithm", "impala", "--engine", "serial", "--run-dir", str(run)]) == 0
+    capsys.readouterr()
+    for engine, said in (
+        ("mpi", "impala on engine serial has actors and learners, whose engine cannot be changed"),
+        ("ray", "engine=ray: a run can change to local, serial, mpi"),
+    ):
+        assert main(["train", "--resume", str(run), "--engine", engine, "--total-frames", "128"]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_run_of_one_process_resumes_exactly_with_another_engine(tmp_path, capsys):
+    train = ["train", "tiny_catch", *FEW_UPDATES, "--seed", "5"]
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert main([*train, "--engine", "local", "--total-frames", "256", "--run-dir", str(whole)]) == 0
+    assert main([*train, "--engine", "local", "--total-frames", "128", "--run-dir", str(run)]) == 0
+    assert main(["train", "--resume", str(run), "--engine", "serial", "--total-frames", "256"]) == 0
+    assert "bit-identical" not in capsys.readouterr().out
+    assert json.loads((run / "config.json").read_text())["run"]["engine"] == "serial"
+    assert_same_bits(final_state(whole)[0], final_state(run)[0])

@@ -24,6 +24,8 @@ LOCK_SECONDS = 120.0
 """How long a file server may keep the lock of a host that has crashed. NFS does for 90 s by default."""
 
 
+DATA_PARALLEL = ("local", "serial", "mpi")
+"""Engines whose checkpoints have one form: states of environments per rank."""
 UNCHANGED = float("nan")
 """Default of a setting that may be changed to None, told from other numbers by identity."""
 # The help shows this text as the default.
@@ -37,6 +39,8 @@ class ResumeFlags:
 
     resume: str
     """The run's directory."""
+    engine: NewText = None
+    """New engine of a run without actors and learners: local, serial or mpi."""
     ranks: Annotated[int | None, "unchanged"] = None
     """New number of ranks of the mpi engine. The environments are divided again and play on."""
     hang_timeout: NewText = None
@@ -109,7 +113,7 @@ def resumed(flags: ResumeFlags) -> Iterator[Start]:
         raise UsageError(f"{run} is a trained agent, not a run; to train on from it, use --from {run}")
     config = load_config(run, flags.env)
     with contextlib.ExitStack() as stack:
-        if not ranks.is_rank_of(config.run.engine):
+        if not ranks.is_rank_of(flags.engine or config.run.engine):
             stack.enter_context(taken_over(run))  # first: a running one may not have a checkpoint yet
         yield start_of(run, config, flags)
 
@@ -123,13 +127,17 @@ def start_of(run: Path, config: TrainConfig, flags: ResumeFlags) -> Start:
     from parcade.config import CHANGED_BY_RESUMING
     from parcade.files.run_directory import newest_checkpoint
 
-    is_rank = ranks.is_rank_of(config.run.engine)
+    is_rank = ranks.is_rank_of(flags.engine or config.run.engine)
     progress = newest_checkpoint(run, check_files=not is_rank)[1]["progress"]
     given = {
         field.name: getattr(flags, field.name)
         for field in dataclasses.fields(flags)
         if getattr(flags, field.name) is not field.default
     }
+    if "engine" in given:
+        _check_engine(config, given["engine"])
+        if given["engine"] != "mpi":  # one process
+            given.setdefault("ranks", 1)
     changes = {
         section: {name: given[name] for name in names if name in given}
         for section, names in CHANGED_BY_RESUMING.items()
@@ -152,6 +160,17 @@ def start_of(run: Path, config: TrainConfig, flags: ResumeFlags) -> Start:
     for name, value in changes["run"].items():  # of ranks; parts are started by this process
         arguments += [f"--{name.replace('_', '-')}", str(value)]
     return Start(config, arguments, run, progress["wall_seconds"])
+
+
+def _check_engine(config: TrainConfig, engine: str) -> None:
+    """Check that a run can go on with another engine. Errors: UsageError."""
+    if engine not in DATA_PARALLEL:
+        raise UsageError(f"engine={engine}: a run can change to {', '.join(DATA_PARALLEL)}; use one of these")
+    if config.is_topology:
+        raise UsageError(
+            f"{config.run.algorithm} on engine {config.run.engine} has actors and learners, "
+            "whose engine cannot be changed; leave out --engine"
+        )
 
 
 def _check_ranks(config: TrainConfig) -> None:

@@ -22,6 +22,7 @@ SCHEMA_VERSION = 2
 READ_VERSIONS = (1, SCHEMA_VERSION)
 CHANGED_BY_RESUMING: dict[str, tuple[str, ...]] = {
     "run": (
+        "engine",
         "ranks",
         "hang_timeout",
         "hosts",
