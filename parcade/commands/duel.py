@@ -22,7 +22,8 @@ class DuelFlags:
     """Two or more players play each other on one console, on both sides, and get Elo ratings."""
 
     players: Annotated[tuple[str, ...], "positional"]
-    """Run directories, agents of this package (zoo:NAME), or the built-in players random and scripted."""
+    """Run directories, DIR@FRAMES for one of a run's kept policies, agents of this package (zoo:NAME), or the
+    built-in players random and scripted."""
     game: str = ""
     """The game; by default the one that the agents were trained on."""
     episodes: int = 10

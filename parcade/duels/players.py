@@ -36,11 +36,14 @@ class Player(Protocol):
 
 
 class AgentPlayer:
-    """A trained agent. As player B, it sees the picture from the other side (``OtherSide``)."""
+    """A trained agent. As player B, it sees the picture from the other side (``OtherSide``).
+
+    ``run`` may end in ``@FRAMES``: the agent after these frames of its training.
+    """
 
     def __init__(self, run: str, greedy: bool = False) -> None:
         self.name = os.path.basename(os.path.abspath(run))  # that of "." is not empty
-        self._agent, self._greedy = Agent(run), greedy
+        self._agent, self._greedy = Agent(*_run_and_frames(run)), greedy
         self._settings = self._agent.config.env
 
     @property
@@ -81,6 +84,14 @@ class AgentPlayer:
             self._before = self._pictures()
         self._frame += 1
         return self._held
+
+
+def _run_and_frames(name: str) -> tuple[str, str, int | None]:
+    """Return what ``Agent`` takes for ``RUN`` or ``RUN@FRAMES``. The former may contain an @, too."""
+    run, _, frames = name.rpartition("@")
+    if run and frames.isdecimal() and not os.path.exists(name):
+        return run, "", int(frames)
+    return name, "", None
 
 
 class RandomPlayer:

@@ -1,6 +1,7 @@
 """Agents play each other on one console."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -95,6 +96,20 @@ def test_a_match_has_the_same_result_alone_and_next_to_others():
 def test_an_agent_in_the_working_directory_has_the_name_of_the_directory(monkeypatch):
     monkeypatch.chdir(AGENTS / "pong")
     assert [make_player(run).name for run in (".", "../pong/", "zoo:pong")] == ["pong", "pong", "zoo:pong"]
+
+
+def test_an_earlier_policy_of_a_run_plays_under_its_frames(tmp_path):
+    run = shutil.copytree(AGENTS / "pong", tmp_path / "run@home")
+    (only,) = (run / "checkpoints").iterdir()
+    frames = int(only.name)
+    shutil.copytree(only, run / "policies" / only.name)
+    player = make_player(f"{run}@{frames}")
+    assert player.name == f"run@home@{frames}" and player._agent.frames == frames
+    assert make_player(str(run)).name == "run@home"
+    with pytest.raises(UsageError, match=f"has no checkpoint at 5 frames; it has {frames}"):
+        make_player(f"{run}@5")
+    with pytest.raises(UsageError, match="zoo/agents/pong has no checkpoint at 5 frames"):
+        make_player("zoo:pong@5")
 
 
 def test_two_agents_draw_different_random_numbers_and_the_same_ones_in_the_same_match():
