@@ -31,7 +31,7 @@ from parcade.exchange.base import (
 from parcade.experience.redistribution import Saved, state_for
 from parcade.experience.source import Source
 from parcade.files import run_directory
-from parcade.files.kept_policies import agents_of, keep_policy
+from parcade.files.kept_policies import agents_of, frames_of_agents, keep_policy
 from parcade.files.rank_file import read_rank_file, write_rank_file
 from parcade.files.state import behind, part_of
 from parcade.machine.facts import machine
@@ -137,10 +137,10 @@ class Checkpointer:
             cut_before = self._restore_from_other_ranks(directory, shared, saved["world_size"])
         self._say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")
         if not all(group.gives_state for group in self.source.groups):
-            dropped = self.source.cut_games - cut_before
+            dropped = self.exchange.sum(torch.tensor([float(self.source.cut_games - cut_before)]))
             self._say(
                 "note: this backend cannot save the state of its consoles; "
-                f"{dropped} unfinished episodes were dropped and new ones started"
+                f"{int(dropped)} unfinished episodes were dropped and new ones started"
             )
         elif not self.source.can_resume_exactly:
             self._say("note: the replay was not saved (--no-save-replay); it fills before learning continues")
@@ -229,17 +229,16 @@ def read_policy(run: Path, checkpoint_frames: int | None = None) -> tuple[dict[s
 
 
 def _checkpoint_at(run: Path, frames: int) -> tuple[Path, dict[str, Any]]:
-    """Return the directory and the state of a checkpoint or kept policy. Errors: UsageError."""
-    found = {int(path.name): path for path in agents_of(run)}
-    directory = found.get(frames, run_directory.checkpoint_directory(run, frames))
-    try:
-        return directory, run_directory.read_checkpoint(directory)
-    except run_directory.BadCheckpoint as error:
-        there = [int(path.name) for path in agents_of(run)]  # it may have been deleted meanwhile
-        if frames in there:
-            raise
-        known = ", ".join(map(str, there)) or "none"
-        raise UsageError(f"{run} has no checkpoint at {frames} frames; it has {known}") from error
+    """Return the directory and the state of the policy at these frames. Errors: UsageError."""
+    directories = [path for path in agents_of(run) if int(path.name) == frames]
+    for number, directory in enumerate(directories, 1):
+        try:
+            return directory, run_directory.read_checkpoint(directory)
+        except run_directory.BadCheckpoint:
+            if number == len(directories) and directory.exists():  # it may have been deleted meanwhile
+                raise
+    known = ", ".join(map(str, frames_of_agents(run))) or "none"
+    raise UsageError(f"{run} has no checkpoint at {frames} frames; it has {known}")
 
 
 def load_policy(policy: torch.nn.Module, tensors: dict[str, torch.Tensor], source: Path) -> None:

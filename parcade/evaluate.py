@@ -55,6 +55,15 @@ def _group(agent: Agent, num_envs: int, seed: int, epsilon: float | None, **env:
     return group
 
 
+def epsilon_of(agent: Agent, epsilon: float | None, *, greedy: bool) -> float:
+    """Return the probability of random actions of such an evaluation, as its result has it."""
+    if greedy:
+        return 0.0
+    if epsilon is None or agent.policy.head != "q":
+        epsilon = float(agent.policy.epsilon)
+    return float(str(np.float32(epsilon)))  # 0.05, not 0.0500000007 as of a float32
+
+
 def evaluate(
     agent: Agent,
     episodes: int,
@@ -83,7 +92,6 @@ def evaluate(
     wanted = np.full(num_envs, episodes // num_envs)  # episodes of each environment
     wanted[: episodes % num_envs] += 1
     group = _group(agent, num_envs, seed, epsilon, **env)
-    epsilon = float(str(group.epsilon[0].numpy()))  # 0.05, not 0.0500000007 as of a float32
     finished: list[list[np.ndarray]] = [[] for _ in range(num_envs)]
     try:
         while any(len(rows) < count for rows, count in zip(finished, wanted, strict=True)):
@@ -103,7 +111,7 @@ def evaluate(
         "episodes": episodes,
         "seed": seed,
         "greedy": bool(greedy or agent.acts_greedily),
-        "epsilon": 0.0 if greedy else epsilon,
+        "epsilon": epsilon_of(agent, epsilon, greedy=bool(greedy)),
         "trained_frames": agent.frames,
         "score_mean": float(scores.mean()),
         "score_median": float(np.median(scores)),

@@ -1,16 +1,18 @@
 """Policies that a training keeps for good, and ``parcade eval --curve``, which scores them."""
 
+import dataclasses
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 import parcade
-from parcade.checkpoint import read_policy
+from parcade.checkpoint import Checkpointer, read_policy
 from parcade.cli import main
 from parcade.commands import evaluation_curve
-from parcade.files.kept_policies import agents_of, kept_policies
+from parcade.files.kept_policies import frames_of_agents, kept_policies
 from parcade.files.rank_file import read_rank_file
 from parcade.files.run_directory import complete_checkpoints
 from parcade.history.evaluations import FILE, Evaluations
@@ -84,7 +86,7 @@ def test_a_kept_policy_has_the_weights_of_its_frames_and_no_more(trained):
 
 
 def test_an_agent_of_any_kept_policy_can_be_loaded(trained):
-    assert frames_of(agents_of(trained)) == [256, 192, 128, 64]
+    assert frames_of_agents(trained) == [256, 192, 128, 64]
     assert parcade.load(trained).frames == 256
     assert parcade.load(trained, checkpoint_frames=64).frames == 64
     with pytest.raises(parcade.UsageError, match="no checkpoint at 65 frames; it has 256, 192, 128, 64"):
@@ -99,9 +101,9 @@ def test_the_newest_agent_is_the_newest_of_checkpoints_and_kept_policies(run):
 
 
 def test_a_resume_removes_what_was_kept_after_its_checkpoint(run, capsys):
+    assert curve(run) == 0
     shutil.copytree(run / "policies" / f"{256:014d}", run / "policies" / f"{999:014d}")
     (run / "policies" / f"{320:014d}.making").mkdir()
-    assert curve(run) == 0
     rows = Evaluations(run).rows
     later = json.dumps({**rows[-1].to_json(), "frames": 999})
     with open(run / FILE, "a") as file:
@@ -165,11 +167,12 @@ def test_other_rules_are_another_curve_or_refused(run, played, capsys):
     assert len(played) == 8
 
 
-def test_a_policy_with_other_weights_is_played_again(run, played):
+def test_a_policy_with_other_weights_is_played_again(run, played, tmp_path):
     assert curve(run) == 0
-    others = run / "policies" / f"{64:014d}"
-    shutil.rmtree(others)
-    shutil.copytree(run / "policies" / f"{128:014d}", others)
+    assert train(tmp_path / "other", *KEEP, "--seed", "1", frames=64) == 0
+    changed = run / "policies" / f"{64:014d}"
+    shutil.rmtree(changed)
+    shutil.copytree(tmp_path / "other" / "policies" / changed.name, changed)
     assert curve(run) == 0
     assert len(played) == 5 and len(Evaluations(run).rows) == 4
 
@@ -225,7 +228,8 @@ def test_following_needs_a_curve_and_a_line_has_room_for_its_scores(trained, cap
 
 
 @pytest.mark.parametrize(
-    "line", ["{", "[]", "{}", '{"evaluation/a": 1}', '{"evaluation/a": 1, "evaluation/b": 1}', "[" * 100_000]
+    "line",
+    ["{", "[]", "[1]", "{}", '{"evaluation/a": 1}', '{"evaluation/a": 1, "evaluation/b": 1}', "[" * 100_000],
 )
 def test_a_damaged_file_is_refused_by_line(run, line, capsys):
     assert curve(run) == 0
@@ -236,8 +240,115 @@ def test_a_damaged_file_is_refused_by_line(run, line, capsys):
     assert f"{FILE}, line 5, is damaged; delete the file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"frames": float("nan")},
+        {"frames": 1.5},
+        {"updates": 10**400},
+        {"policy_sha256": 1},
+        {"result": {"score_mean": float("inf"), "scores": [1.0]}},
+        {"result": {"score_mean": 1.0, "scores": []}},
+        {"result": {"score_mean": 1.0, "scores": [10**400]}},
+        {"result": {"score_mean": "1", "scores": [1.0]}},
+    ],
+    ids=str,
+)
+def test_values_that_no_evaluation_has_are_refused(run, change, capsys):
+    assert curve(run) == 0
+    row = Evaluations(run).rows[0].to_json()
+    (run / FILE).write_text(json.dumps({**row, **change}) + "\n")
+    capsys.readouterr()
+    assert curve(run) == 2
+    assert f"{FILE}, line 1, is damaged" in capsys.readouterr().err
+
+
 def test_a_damaged_kept_policy_is_named(run, capsys):
     (run / "policies" / f"{128:014d}" / "checkpoint.json").write_text("{}")
     assert curve(run) == 2
     assert f"{128:014d} is damaged; delete it" in capsys.readouterr().err
     assert [row.frames for row in Evaluations(run).rows] == [64]
+
+
+def test_a_policy_under_the_frames_of_another_is_damaged(run, capsys):
+    shutil.copytree(run / "policies" / f"{256:014d}", run / "policies" / f"{999:014d}")
+    assert curve(run) == 2
+    assert f"{999:014d} is damaged; delete it" in capsys.readouterr().err
+
+
+def test_a_kept_policy_plays_where_the_checkpoint_of_its_frames_is_damaged(run, played):
+    (final,) = complete_checkpoints(run)
+    (final / "rank-0.safetensors").write_bytes(b"damaged")
+    assert parcade.load(run).frames == parcade.load(run, checkpoint_frames=256).frames == 256
+    assert curve(run) == 0 and played == [64, 128, 192, 256]
+    (run / "policies" / final.name / "rank-0.safetensors").write_bytes(b"damaged, too")
+    with pytest.raises(parcade.UsageError, match="truncated or was changed"):
+        parcade.load(run, checkpoint_frames=256)
+
+
+def test_a_policy_is_kept_before_the_checkpoint_from_which_a_resume_would_not_keep_it(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+
+    def killed(self):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpointer, "save", killed)
+        assert train(run, *KEEP, "--checkpoint-seconds", "3600", frames=64) == 130
+    assert frames_of(kept_policies(run)) == [64] and not complete_checkpoints(run)
+
+
+def test_scores_of_a_policy_that_a_resume_removed_meanwhile_are_not_stored(run, monkeypatch, capsys):
+    original = evaluation_curve.play
+
+    def and_remove(agent, plan, task):
+        result = original(agent, plan, task)
+        if agent.frames == 192:
+            for frames in (192, 256):
+                shutil.rmtree(run / "policies" / f"{frames:014d}")
+        return result
+
+    monkeypatch.setattr(evaluation_curve, "play", and_remove)
+    assert curve(run) == 0
+    assert [row.frames for row in Evaluations(run).rows] == [64, 128]
+    assert "192 frames" not in capsys.readouterr().out
+
+
+def test_evaluations_of_several_processes_at_once_lose_no_row(run):
+    assert curve(run) == 0
+    template = Evaluations(run).rows[0]
+    with ThreadPoolExecutor(4) as pool:
+        adding = [
+            pool.submit(Evaluations(run).add, dataclasses.replace(template, metric=f"evaluation/rules{i}"))
+            for i in range(24)
+        ]
+        assert all(each.result() for each in adding)
+    assert len(Evaluations(run).rows) == 4 + 24
+
+
+def test_a_curve_of_another_epsilon_is_refused(tmp_path, capsys):
+    run = tmp_path / "run"
+    flags = ["--algorithm", "dqn", "--learning-starts", "32", "--replay-capacity", "500", "--batch-size", "8"]
+    assert main(["train", "tiny_catch", *flags, *KEEP, "--total-frames", "128", "--run-dir", str(run)]) == 0
+    assert curve(run) == 0
+    capsys.readouterr()
+    assert curve(run, "--protocol", "null-op") == 2
+    assert "holds evaluation/sampled with epsilon=0.01, got 0.05; use the same" in capsys.readouterr().err
+
+
+def test_a_run_directory_that_cannot_be_written_is_refused_before_an_episode(
+    run, played, monkeypatch, capsys
+):
+    monkeypatch.setattr(evaluation_curve, "why_not_writable", lambda path: "Read-only file system")
+    assert curve(run) == 2 and played == []
+    assert "cannot be written (Read-only file system); evaluate a copy" in capsys.readouterr().err
+
+
+def test_a_bad_file_of_evaluations_does_not_keep_a_training_from_its_resume(run, capsys):
+    (run / FILE).mkdir()
+    assert resume(run, "--total-frames", "300") == 0
+    assert f"{FILE} keeps scores of removed policies (Is a directory)" in capsys.readouterr().out
+    (run / FILE).rmdir()
+    (run / FILE).write_text("[" * 200_000 + "\n")
+    assert resume(run, "--total-frames", "400") == 0
+    assert (run / FILE).read_text() == ""

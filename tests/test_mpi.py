@@ -114,6 +114,24 @@ def test_a_run_continues_on_another_number_of_ranks_with_the_same_episodes(tmp_p
     assert code == 0 and "8 environments of 1 rank(s) continue on 2\n" in out, err
 
 
+def test_a_launcher_must_start_as_many_ranks_as_a_resume_wants(tmp_path):
+    directory = tmp_path / "run"
+    code, _, err = run([*TRAIN, "--num-envs", "4", "--total-frames", "64", "--run-dir", str(directory)])
+    assert code == 0, err
+    resume = [*TRAIN[:4], "--resume", str(directory), "--total-frames", "128", "--engine", "mpi"]
+    for flags in ([], ["--ranks", "1"], ["--ranks", "4"]):
+        command = [mpi.find_mpiexec(), "-n", "2", *resume, *flags]
+        code, _, err = run(command, env=mpi.rank_environment(1))
+        wanted = flags[-1] if flags else "1"
+        assert (
+            code == 2
+            and f"ranks={wanted}, but 2 were started; make them the same, e.g. with --ranks 2" in err
+        )
+    assert json.loads((directory / "config.json").read_text())["run"]["engine"] == "local"
+    code, out, err = run([*command[:-1], "2"], env=mpi.rank_environment(1))
+    assert code == 0 and "4 environments of 1 rank(s) continue on 2\n" in out, err
+
+
 def test_a_users_own_mpiexec_is_recognised(tmp_path):
     command = [mpi.find_mpiexec(), "-n", "2", *TRAIN, "--engine", "mpi", "--total-frames", "2048"]
     environment = {**mpi.rank_environment(1), "PARCADE_PLAIN": "", "TERM": "xterm"}

@@ -16,6 +16,8 @@ from parcade.errors import UsageError, remedy
 from parcade.exchange.base import Exchange
 from parcade.files.json_lines import remove_later_lines
 from parcade.files.kept_policies import remove_later_policies
+from parcade.files.locks import alone_in
+from parcade.files.run_directory import POLICIES
 from parcade.history import evaluations
 from parcade.report.metric_names import names_for
 from parcade.report.progress import Progress
@@ -52,10 +54,15 @@ def make_writers(
     return Writers(writers, say)
 
 
-def _remove_later(run: Path, frames: int) -> None:
-    """Remove kept policies and their evaluations from after the checkpoint of a resume. Errors: OSError."""
-    remove_later_policies(run, frames)
-    remove_later_lines(run / evaluations.FILE, frames)
+def _remove_later(run: Path, frames: int, say: Callable[[str], None]) -> None:
+    """Remove kept policies and their evaluations from after the checkpoint of a resume."""
+    with alone_in(run / POLICIES):
+        remove_later_policies(run, frames)
+        path = run / evaluations.FILE
+        try:
+            remove_later_lines(path, frames)
+        except OSError as error:
+            say(f"warning: {path} keeps scores of removed policies ({error.strerror or error}); delete it")
 
 
 def _fail_alike(failure: UsageError | None, exchange: Exchange) -> None:
@@ -89,7 +96,7 @@ def open_reporter(
         if view is not None:
             try:
                 if resume:
-                    _remove_later(run, progress.frames)
+                    _remove_later(run, progress.frames, view.say)
                 writers = make_writers(config, run, view.say, progress if resume else None)
                 writer = stack.enter_context(writers)
             except UsageError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,8 @@ import numpy as np
 
 from parcade.commands.evaluation_plan import EvalFlags, Plan, plan_of, play, rules_of
 from parcade.errors import UsageError
-from parcade.files.kept_policies import kept_policies
+from parcade.files.kept_policies import kept_policies, policy_directory
+from parcade.files.outputs import why_not_writable
 from parcade.history.bands import half_width
 from parcade.history.evaluations import Evaluation, Evaluations, metric_of, training_of
 from parcade.history.runs import Runs
@@ -33,6 +35,7 @@ def evaluate_curve(flags: EvalFlags) -> int:
     if not (is_keeping or kept_policies(run)):
         raise UsageError(f"{run} kept no policies, which make a curve; train with --keep-policy-frames N")
     curve, runs = _Curve(flags, run), Runs(run)
+    is_told = False
     while True:
         # Asked before looking for policies: the last one is written before the training ends.
         may_come = flags.follow and _is_training(runs)
@@ -40,6 +43,9 @@ def evaluate_curve(flags: EvalFlags) -> int:
             continue
         if not may_come:
             break
+        if not is_told:
+            print(f"waiting for further policies of {run}; Ctrl-C ends", file=sys.stderr)
+            is_told = True
         time.sleep(WAIT_SECONDS)
     if not curve.rows:
         raise UsageError(f"{run} has kept no policy so far; wait for the first one with --follow")
@@ -59,7 +65,7 @@ def _is_training(runs: Runs) -> bool:
 class _Curve:
     """Scores of a run's kept policies, under the rules of the flags.
 
-    Attributes: ``rows`` of the policies seen so far, ``path`` of their file, and ``metric``, known from the
+    Attributes: ``rows`` of the policies shown so far, ``path`` of their file, and ``metric``, known from the
     first policy on.
     """
 
@@ -71,7 +77,6 @@ class _Curve:
         self._rules = rules_of(flags)
         self._stored = Evaluations(run)
         self._plan: Plan | None = None
-        self._seen: set[str] = set()
 
     @property
     def path(self) -> Path:
@@ -79,30 +84,49 @@ class _Curve:
         return self._stored.path
 
     def evaluate_next(self) -> bool:
-        """Score and show the oldest policy that was not seen yet; return whether there was one."""
-        new = [path for path in kept_policies(self._run) if path.name not in self._seen]
-        if not new:
-            return False
-        oldest = new[-1]
-        self._seen.add(oldest.name)
-        row = self._score(oldest)
+        """Score and show the oldest policy that was not shown yet; return whether there was one.
+
+        A resume of the run removes policies and makes them again, so they are told apart by their weights.
+        """
+        shown = {(row.frames, row.policy_sha256) for row in self.rows}
+        for policy in reversed(kept_policies(self._run)):
+            try:
+                progress, digest = training_of(policy)
+            except UsageError:
+                if policy.exists():
+                    raise
+                continue  # a resume removed it
+            if (int(policy.name), digest) not in shown:
+                self._show(self._score(int(policy.name), progress, digest))
+                return True
+        return False
+
+    def _show(self, row: Evaluation | None) -> None:
+        if row is None:
+            return
         self.rows.append(row)
         if not self._flags.json:
             print(_line(row), flush=True)
-        return True
 
-    def _score(self, policy: Path) -> Evaluation:
-        """Return the stored evaluation of a policy, or play and store it."""
-        progress, digest = training_of(policy)
-        frames = int(policy.name)
-        if self._plan is None:
-            self._make_plan(self._load(frames))
-        found = self._stored.find(self.metric, frames, digest)
-        if found is None:
-            result = play(self._load(frames), self._plan, f"{frames:,} frames")
-            found = Evaluation(self.metric, digest, progress, result)
-            self._stored.add(found)
-        return found
+    def _score(self, frames: int, progress: dict[str, float], digest: str) -> Evaluation | None:
+        """Return the stored evaluation of a policy, or play and store it; None if it is removed meanwhile."""
+        agent = None
+        try:
+            if self._plan is None:
+                agent = self._load(frames)
+                self._make_plan(agent)
+            found = self._stored.find(self.metric, frames, digest)
+            if found is not None:
+                return found
+            check_writable(self._run)
+            agent = agent or self._load(frames)
+        except UsageError:
+            if policy_directory(self._run, frames).exists():
+                raise
+            return None
+        result = play(agent, self._plan, f"{frames:,} frames")
+        new = Evaluation(self.metric, digest, progress, result)
+        return new if self._stored.add(new) else None
 
     def _load(self, frames: int) -> Agent:
         from parcade.agent import load
@@ -111,6 +135,8 @@ class _Curve:
 
     def _make_plan(self, agent: Agent) -> None:
         """Derive the rules and the name of the metric. Errors: UsageError if other rules are stored there."""
+        from parcade.evaluate import epsilon_of
+
         plan = plan_of(self._flags, self._rules, agent)
         greedy = bool(plan.settings["greedy"] or agent.acts_greedily)
         self.metric = metric_of(plan.protocol, greedy=greedy)
@@ -118,10 +144,17 @@ class _Curve:
             "episodes": plan.episodes,
             "seed": plan.settings["seed"],
             "greedy": greedy,
+            "epsilon": epsilon_of(agent, plan.settings["epsilon"], greedy=plan.settings["greedy"]),
             "start_states_sha256": plan.start_states_sha256,
         }
         self._stored.check_rules(self.metric, wanted)
         self._plan = plan
+
+
+def check_writable(run: Path) -> None:
+    """Check that scores can be stored, before any episode is played. Errors: UsageError."""
+    if reason := why_not_writable(run):
+        raise UsageError(f"run directory {run} cannot be written ({reason}); evaluate a copy of it")
 
 
 def _line(row: Evaluation) -> str:

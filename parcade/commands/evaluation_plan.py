@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from parcade.errors import UsageError
 from parcade.files.outputs import check_output_file
+from parcade.history.evaluations import MOST_EPISODES
 
 if TYPE_CHECKING:
     from parcade.agent import Agent
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from parcade.suite.protocols import Protocol
 
 EPISODES = 30
-MOST_OF_A_CURVE = 5_000
-"""Episodes per policy of a curve: the scores of a policy are one line of a file."""
 
 
 def check_numbers(seed: int, episodes: int | None) -> None:
@@ -67,9 +66,9 @@ class EvalFlags:
         check_output_file("out", self.out)
         if self.follow and not self.curve:
             raise UsageError("follow waits for further policies; add --curve, or leave it out")
-        if self.curve and self.episodes and self.episodes > MOST_OF_A_CURVE:
+        if self.curve and self.episodes and self.episodes > MOST_EPISODES:
             raise UsageError(
-                f"episodes={self.episodes:,} is above {MOST_OF_A_CURVE:,}, the most for a policy of a curve; "
+                f"episodes={self.episodes:,} is above {MOST_EPISODES:,}, the most for a policy of a curve; "
                 "use fewer"
             )
         if self.curve and (self.video or self.out or self.checkpoint_frames is not None):

@@ -170,6 +170,11 @@ def _train_as_rank(config, resume: Path | None) -> int:
     run = None
     try:
         ranks.check_world_size(1 if resume else config.run.ranks)
+        if resume is not None and ranks.world_size() != config.run.ranks:
+            raise UsageError(
+                f"ranks={config.run.ranks}, but {ranks.world_size()} were started; make them the same, "
+                f"e.g. with --ranks {ranks.world_size()}"
+            )
         if resume is None:  # so that parcade can start the same number when it resumes the run
             config = dataclasses.replace(
                 config, run=dataclasses.replace(config.run, ranks=ranks.world_size())

@@ -29,13 +29,15 @@ def remove_later_lines(path: Path, frames: int) -> None:
     """
     if not path.exists():
         return
-    kept = []
-    for line in path.read_bytes().split(b"\n"):
+    content, kept = path.read_bytes(), []
+    for line in content.split(b"\n"):
         try:
             if json.loads(line)["frames"] <= frames:
                 kept.append(line + b"\n")
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
+    if b"".join(kept) == content:
+        return
     temporary = path.with_suffix(".tmp")
     try:
         temporary.write_bytes(b"".join(kept))

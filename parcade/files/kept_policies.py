@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError
-from torch import Tensor
-
-from parcade.files.rank_file import write_rank_file
 from parcade.files.run_directory import POLICIES, complete_checkpoints, complete_in, seal_checkpoint
 from parcade.files.state import behind
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def policy_directory(run: Path, frames: int) -> Path:
@@ -25,6 +24,10 @@ def policy_directory(run: Path, frames: int) -> Path:
 
 def keep_policy(run: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> str:
     """Keep a policy's tensors by name, at the frames of ``progress``; return why it cannot be, or ""."""
+    from safetensors import SafetensorError
+
+    from parcade.files.rank_file import write_rank_file  # torch, which the rest of this module does not need
+
     final = policy_directory(run, progress["frames"])
     making = final.with_name(final.name + ".making")
     try:
@@ -43,9 +46,16 @@ def kept_policies(run: Path) -> list[Path]:
 
 
 def agents_of(run: Path) -> list[Path]:
-    """Return one directory per policy of a run that can play, newest first: its checkpoints and kept ones."""
-    found = {path.name: path for path in (*kept_policies(run), *complete_checkpoints(run))}
-    return [found[name] for name in sorted(found, reverse=True)]
+    """Return all directories with a policy that can play: kept ones and checkpoints, newest first.
+
+    Where both have the same frames, the kept policy comes first: it is never deleted.
+    """
+    return sorted((*kept_policies(run), *complete_checkpoints(run)), key=lambda path: path.name, reverse=True)
+
+
+def frames_of_agents(run: Path) -> list[int]:
+    """Return the frames of training of all policies that can play, newest first, each once."""
+    return list(dict.fromkeys(int(path.name) for path in agents_of(run)))
 
 
 def remove_later_policies(run: Path, frames: int) -> None:

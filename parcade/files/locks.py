@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,4 +55,17 @@ def training_in(run: Path) -> Iterator[None]:
     """
     refusal = f"{run} is in use by another training; let it save and stop with: touch {run}/stop"
     with locked(run / LOCK_FILE, refusal):
+        yield
+
+
+@contextlib.contextmanager
+def alone_in(directory: Path) -> Iterator[None]:
+    """Wait until no other process is in such a block with the same directory, if the file system can tell."""
+    import fcntl
+
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # the directory is missing, or this file system has no locks
+            descriptor = os.open(directory, os.O_RDONLY)
+            stack.callback(os.close, descriptor)  # which ends the lock
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

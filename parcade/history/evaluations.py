@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from parcade.errors import UsageError, remedy
+from parcade.files.kept_policies import policy_directory
+from parcade.files.locks import alone_in
 from parcade.files.reading import fits, read_object
-from parcade.files.run_directory import flush_to_disk
+from parcade.files.run_directory import POLICIES, flush_to_disk
+from parcade.history.series import number
 from parcade.report.metrics import AXES
 
 FILE = "evaluations.jsonl"
 PREFIX = "evaluation/"
+MOST_EPISODES = 5_000
+"""Of each policy: their scores are in one line."""
+MOST_LINE_BYTES = 1 << 17
+"""Of as many scores with all their digits, and the rest of a line."""
 
 
 def metric_of(protocol: str, *, greedy: bool) -> str:
@@ -78,15 +86,35 @@ def training_of(policy: Path) -> tuple[dict[str, float], str]:
     if not (fits(sums, list[str]) and len(sums) == 1 and isinstance(progress, dict)):
         raise UsageError(f"{policy} is damaged; delete it")
     counters = {name: progress.get(name) for name in AXES}
-    if not fits(counters, dict[str, float]):
+    if not fits(counters, dict[str, float]) or counters["frames"] != int(policy.name):
         raise UsageError(f"{policy} is damaged; delete it")
     return counters, sums[0]
+
+
+def training_of_frames(run: Path, frames: int) -> tuple[dict[str, float], str]:
+    """Return the same of the policy that a run keeps at these frames; an empty digest if there is none."""
+    policy = policy_directory(run, frames)
+    return training_of(policy) if policy.exists() else ({}, "")
+
+
+def _is_sound(row: Evaluation) -> bool:
+    """Whether all values have the types and ranges of those that ``to_json`` writes."""
+    result, frames = row.result, row.progress["frames"]
+    if not (fits(row.policy_sha256, str) and fits(result, dict[str, Any]) and fits(frames, int)):
+        return False
+    scores = result.get("scores")
+    if not (isinstance(scores, list) and scores):
+        return False
+    return not any(
+        math.isnan(number(value)) for value in (*row.progress.values(), result.get("score_mean"), *scores)
+    )
 
 
 class Evaluations:
     """The lines of one run's file. Errors: UsageError when the file is damaged or cannot be written."""
 
     def __init__(self, run: Path) -> None:
+        self._run = run
         self.path = run / FILE
         self.rows = self._read()
 
@@ -105,15 +133,9 @@ class Evaluations:
             (metric,) = filter(is_evaluation, data)
             progress = {name: data[name] for name in AXES}
             row = Evaluation(metric, data["policy_sha256"], progress, data["result"])
-        except (ValueError, LookupError, TypeError, RecursionError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             row = None
-        if row is None or not (
-            fits(row.progress, dict[str, float])
-            and fits(row.policy_sha256, str)
-            and fits(row.result, dict[str, Any])
-            and fits(row.result.get("scores"), list[float])
-            and fits(row.result.get("score_mean"), float)
-        ):
+        if row is None or not _is_sound(row):
             raise UsageError(f"{self.path}, line {number}, is damaged; delete the file to evaluate again")
         return row
 
@@ -134,12 +156,19 @@ class Evaluations:
                 return row
         return None
 
-    def add(self, new: Evaluation) -> None:
-        """Store an evaluation in the file, in place of one at the same frames."""
-        self.rows = self._read()  # a resume of the run may have removed some
-        others = [row for row in self.rows if (row.metric, row.frames) != (new.metric, new.frames)]
-        self.rows = sorted([*others, new], key=lambda row: (row.metric, row.frames))
-        self._write()
+    def add(self, new: Evaluation) -> bool:
+        """Store an evaluation in place of one at the same frames. Return False if its policy is gone.
+
+        A resume of the run may have removed it while it played.
+        """
+        with alone_in(self._run / POLICIES):
+            self.rows = self._read()
+            if training_of_frames(self._run, new.frames)[1] != new.policy_sha256:
+                return False
+            others = [row for row in self.rows if (row.metric, row.frames) != (new.metric, new.frames)]
+            self.rows = sorted([*others, new], key=lambda row: (row.metric, row.frames))
+            self._write()
+        return True
 
     def _write(self) -> None:
         temporary = self.path.with_name(f"{FILE}.{os.getpid()}.tmp")

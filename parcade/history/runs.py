@@ -81,15 +81,16 @@ class Runs:
 
     def evaluations(self, name: str) -> MetricsFile:
         """Return the evaluations of a listed run's kept policies. Errors: UnknownRun."""
-        return self._open(self.path(name) / evaluations.FILE)
+        path = self.path(name) / evaluations.FILE
+        return self._open(path, grows=False, most_line_bytes=evaluations.MOST_LINE_BYTES)
 
     def file_of(self, name: str, metric: str) -> MetricsFile:
         """Return the file that holds a metric of a listed run. Errors: UnknownRun."""
         return self.evaluations(name) if evaluations.is_evaluation(metric) else self.metrics(name)
 
-    def _open(self, path: Path) -> MetricsFile:
+    def _open(self, path: Path, **kind: Any) -> MetricsFile:
         with self._lock:
-            file = self._files.pop(path, None) or MetricsFile(path)
+            file = self._files.pop(path, None) or MetricsFile(path, **kind)
             self._files[path] = file
             if len(self._files) > MOST_OPEN_FILES:
                 self._files.popitem(last=False)

@@ -29,11 +29,13 @@ MOST_LINE_BYTES = 1 << 16
 MOST_COLUMNS = 500
 """Further names are ignored: a damaged file must not fill the memory."""
 CHUNK_BYTES = 1 << 20
+END_BYTES = 256
+"""Compared before a file is read further."""
 
 
-def parsed(line: bytes) -> dict[str, Any] | None:
-    """Return the object in one line, or None if it is no report."""
-    if len(line) > MOST_LINE_BYTES:
+def parsed(line: bytes, most_bytes: int | None = None) -> dict[str, Any] | None:
+    """Return the object in one line, or None if it is none or too long."""
+    if len(line) > (most_bytes or MOST_LINE_BYTES):
         return None
     try:
         report = json.loads(line)
@@ -136,17 +138,24 @@ class Columns:
 
 
 class MetricsFile:
-    """The columns of one growing file. Threads may use it at once."""
+    """The columns of one growing file. Threads may use it at once.
 
-    def __init__(self, path: Path) -> None:
+    ``grows=False``: every change replaces the file, so a changed one is read from its beginning.
+    """
+
+    def __init__(self, path: Path, *, grows: bool = True, most_line_bytes: int = MOST_LINE_BYTES) -> None:
         self.path = path
+        self._grows = grows
+        self._most_line_bytes = most_line_bytes
         self._lock = threading.Lock()
         self._forget()
 
     def _forget(self) -> None:
         self._columns = Columns()
         self._offset = 0
+        self._end = b""
         self._inode: int | None = None
+        self._changed_at = 0
 
     def read_new(self, names: Iterable[str] | None = None) -> Columns:
         """Read what was appended since the last call and return a copy of the columns ``names``, or of all.
@@ -157,13 +166,21 @@ class MetricsFile:
             try:
                 with open_regular(self.path) as descriptor:
                     found = os.fstat(descriptor)
-                    if found.st_ino != self._inode or found.st_size < self._offset:
+                    # The number of a file that was deleted may be given to the one that replaces it.
+                    is_another = found.st_ino != self._inode or self._end != self._last_read(descriptor)
+                    if is_another or (found.st_mtime_ns != self._changed_at and not self._grows):
                         self._forget()
-                        self._inode = found.st_ino
+                        self._inode, self._changed_at = found.st_ino, found.st_mtime_ns
                     self._read_until(descriptor, found.st_size)
+                    self._end = self._last_read(descriptor)
             except OSError:
                 self._forget()
             return self._columns.copy(names)
+
+    def _last_read(self, descriptor: int) -> bytes:
+        """Return the last bytes before the place up to which the file was read."""
+        start = max(0, self._offset - END_BYTES)
+        return os.pread(descriptor, self._offset - start, start)
 
     def _read_until(self, descriptor: int, size: int) -> None:
         rest = b""
@@ -174,11 +191,11 @@ class MetricsFile:
                 break
             start += len(chunk)
             *lines, rest = (rest + chunk).split(b"\n")
-            reports = (parsed(line) for line in lines)
+            reports = (parsed(line, self._most_line_bytes) for line in lines)
             self._columns.extend([report for report in reports if report is not None])
             self._offset = start - len(rest)
-            if len(rest) > MOST_LINE_BYTES:
-                rest = rest[:MOST_LINE_BYTES]  # too long for a report; its end is still found
+            if len(rest) > self._most_line_bytes:
+                rest = rest[: self._most_line_bytes]  # too long for a report; its end is still found
 
     @property
     def unread_bytes(self) -> int:

@@ -99,10 +99,10 @@ class Reporter:
         report, checkpoint = self._synchronise(source)
         if report or self.finished:
             self._report()
+        if self._is_policy_due(frames_before):  # first: a resume from the checkpoint does not keep it again
+            self._keep_policy()
         if checkpoint or self.finished:
             self._checkpoint()
-        if self._is_policy_due(frames_before):
-            self._keep_policy()
 
     def _is_policy_due(self, frames_before: int) -> bool:
         """Whether the iteration passed a multiple of ``keep_policy_frames``, or ended the run as planned."""

@@ -99,8 +99,10 @@ class Curves:
         for name in names:
             for file, of_file in self._files_of(name, metrics):
                 columns = file.read_new({x, *of_file})
-                values = (columns[metric].tolist() for metric in (x, *metrics))
-                for row in zip(*values, strict=True):
+                values = np.stack([columns[metric] for metric in (x, *metrics)], 1)
+                if is_evaluation(of_file[0]):  # whose file also holds those of other rules
+                    values = values[~np.isnan(values[:, 1:]).all(1)]
+                for row in values.tolist():
                     writer.writerow([text_cell(name), *map(number_cell, row)])
         return text.getvalue()
 

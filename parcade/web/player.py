@@ -21,7 +21,7 @@ import numpy as np
 from parcade.agent import Agent
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
-from parcade.files.kept_policies import agents_of
+from parcade.files.kept_policies import frames_of_agents
 from parcade.history.series import number
 from parcade.web.player_process import run_player
 from parcade.web.recordings import Recording
@@ -92,7 +92,7 @@ class Player:
         self.controls = Controls()
         self._out = out
         self._replaying: Recording | None = None
-        frames = [int(path.name) for path in agents_of(run)]
+        frames = frames_of_agents(run)
         # None is the newest; where there is none yet, Agent says so.
         chosen: list[int | None] = [*reversed(_spread(frames))] if side_by_side and frames else [None]
         self._stages = [Stage(Agent(run, checkpoint_frames=each)) for each in chosen]
@@ -117,7 +117,7 @@ class Player:
             "frame_skip": config.env.frame_skip,
             "observations": config.env.observations,
             "checkpoints": [each.agent.frames for each in self._stages],
-            "kept": [int(path.name) for path in agents_of(self.run)],
+            "kept": frames_of_agents(self.run),
             "actions": action_names(stage),
             "action_value_kind": "probability" if stage.agent.policy.head == "actor_critic" else "Q value",
             "acts_greedily": stage.agent.acts_greedily,
@@ -213,8 +213,8 @@ class Player:
         stage = self._stages[0]
         self._replaying = None
         if not self._side_by_side and self.controls.checkpoint is None:
-            newest = agents_of(self.run)
-            if newest and int(newest[0].name) != stage.agent.frames:
+            newest = frames_of_agents(self.run)
+            if newest and newest[0] != stage.agent.frames:
                 try:
                     stage.agent = Agent(self.run)
                 except UsageError as error:  # deleted while it was read: the next episode tries again

@@ -202,7 +202,7 @@ def test_a_file_is_read_in_chunks_without_lines_that_are_too_long(tmp_path, monk
     path.write_text("\n".join(lines) + "\n")
     assert max(len(line) for line in lines if line != lines[4]) < 400
     expected = [400 * i for i in range(9) if i != 4]
-    assert MetricsFile(path).read_new()["frames"].tolist() == expected
+    assert MetricsFile(path, most_line_bytes=400).read_new()["frames"].tolist() == expected
     assert [each["frames"] for each in last_reports(path)] == expected
 
 
@@ -266,3 +266,33 @@ def test_a_band_is_the_t_interval_of_the_mean_where_all_runs_have_data():
 def test_columns_of_late_metrics_are_nan_before():
     columns = Columns([{"frames": 1.0}, {"frames": 2.0, "late": 5.0}, {"frames": 3.0}])
     assert columns["late"].tolist()[1] == 5 and np.isnan(columns["late"][[0, 2]]).all()
+
+
+def write_as(path, inode_of, text):
+    """Write a file's content in place, as if it were another file that got the same inode number."""
+    assert path.stat().st_ino == inode_of
+    path.write_text(text)
+
+
+def test_another_file_with_the_number_of_a_deleted_one_is_read_from_its_beginning(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(report(i)) + "\n" for i in range(4)))
+    file = MetricsFile(path)
+    assert len(file.read_new()["frames"]) == 4
+    write_as(path, path.stat().st_ino, "".join(json.dumps(report(i, x=9)) + "\n" for i in range(6)))
+    assert file.read_new()["frames"].tolist() == [400 * i for i in range(6)]
+    with open(path, "a") as appended:
+        appended.write(json.dumps(report(6)) + "\n")
+    assert file.read_new()["frames"].tolist() == [400 * i for i in range(7)]
+
+
+def test_a_file_that_is_replaced_at_every_change_may_have_a_new_line_in_its_middle(tmp_path):
+    path = tmp_path / "evaluations.jsonl"
+    lines = [json.dumps({"frames": frames, "scores": [21.0] * 100}) + "\n" for frames in (100, 200, 300, 400)]
+    path.write_text(lines[0] + lines[2])
+    file = MetricsFile(path, grows=False)
+    assert file.read_new()["frames"].tolist() == [100, 300]
+    before = path.stat()
+    write_as(path, before.st_ino, lines[0] + lines[1] + lines[2] + lines[3])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert file.read_new()["frames"].tolist() == [100, 200, 300, 400]

@@ -18,7 +18,7 @@ from parcade.envs import make_vec
 from parcade.envs.settings import EnvSettings, in_colour
 from parcade.errors import UsageError
 from parcade.evaluate import evaluate
-from parcade.files.kept_policies import agents_of
+from parcade.files.kept_policies import frames_of_agents
 from parcade.files.run_directory import complete_checkpoints, json_digest
 from parcade.model.policy import NetworkConfig, Policy
 from parcade.web.app import make_app
@@ -356,7 +356,7 @@ def test_all_checkpoints_play_the_same_episode_side_by_side(trained):
     player = Player(trained, pipe, side_by_side=True)
     play(player, {"paused": True}, {"step": True})
     start, steps = (head for head, _ in pipe.messages())
-    kept = sorted(int(path.name) for path in agents_of(trained))
+    kept = sorted(frames_of_agents(trained))
     assert start["checkpoints"][0] == kept[0] and start["checkpoints"][-1] == kept[-1]
     assert len(steps["players"]) == len(start["checkpoints"]) <= 12
 
