@@ -137,10 +137,10 @@ class Checkpointer:
             cut_before = self._restore_from_other_ranks(directory, shared, saved["world_size"])
         self._say(f"resumed {directory}: {self.progress.frames:,} frames, {self.progress.updates:,} updates")
         if not all(group.gives_state for group in self.source.groups):
-            dropped = self.exchange.sum(torch.tensor([float(self.source.cut_games - cut_before)]))
+            dropped = self._sum(self.source.cut_games - cut_before)
             self._say(
                 "note: this backend cannot save the state of its consoles; "
-                f"{int(dropped)} unfinished episodes were dropped and new ones started"
+                f"{dropped} unfinished episodes were dropped and new ones started"
             )
         elif not self.source.can_resume_exactly:
             self._say("note: the replay was not saved (--no-save-replay); it fills before learning continues")
@@ -192,6 +192,10 @@ class Checkpointer:
         frames = int(self.exchange.broadcast(torch.zeros(1, dtype=torch.int64)))
         directory = run_directory.checkpoint_directory(self.run, frames)
         return directory, run_directory.read_checkpoint(directory, check_files=False), []
+
+    def _sum(self, count: int) -> int:
+        """Return the sum of a count over all ranks. Collective."""
+        return int(self.exchange.sum(torch.tensor([count], dtype=torch.float64)))
 
     def _say(self, line: str) -> None:
         if self.say is not None:
