@@ -1,6 +1,6 @@
 """The README's animation: one episode played by an agent at four stages of its training, above its curve.
 
-    parcade train pong --preset pong_fast --checkpoint-seconds 15 --keep-checkpoints 100 --run-dir RUN
+    parcade train pong --preset pong_fast --keep-policy-frames 50000 --run-dir RUN
     python benchmarks/animation.py RUN [--checkpoints FRAMES FRAMES FRAMES FRAMES] [--out OUT.gif]
 
 The four episodes have the same seed and, step by step, the same random numbers; only the weights differ. They
@@ -22,7 +22,7 @@ from script_arguments import script_parser
 from parcade.agent import Agent, load
 from parcade.errors import UsageError
 from parcade.evaluate import require_screen
-from parcade.files.run_directory import complete_checkpoints
+from parcade.files.kept_policies import frames_of_agents
 from parcade.report.plots import score_curve
 from parcade.web.stage import Stage
 
@@ -77,16 +77,16 @@ def stages_of(run: Path, curve: dict[str, np.ndarray], chosen: Sequence[int] = (
 
     Errors: UsageError if the run keeps too few checkpoints or not the chosen ones.
     """
-    kept = sorted(int(path.name) for path in complete_checkpoints(run))
+    kept = sorted(frames_of_agents(run))
     if len(kept) < STAGES:
         raise UsageError(
             f"{run} keeps {len(kept)} checkpoint(s); expected {STAGES} or more; "
-            "train with --keep-checkpoints 100 and, for a short run, a smaller --checkpoint-seconds"
+            "train with --keep-policy-frames 50000, or less for a short run"
         )
     missing = [frames for frames in chosen if frames not in kept]
     if missing:
         raise UsageError(
-            f"{run} has no checkpoint at {missing[0]} frames; use names in {run / 'checkpoints'}"
+            f"{run} has no checkpoint at {missing[0]} frames; it has {', '.join(map(str, kept))}"
         )
     if len(set(chosen)) < len(chosen):
         raise UsageError(f"--checkpoints names a checkpoint twice; use {STAGES} different ones")

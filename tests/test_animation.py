@@ -109,5 +109,5 @@ def test_a_mistake_is_answered_with_one_line(trained, tmp_path, monkeypatch, cap
 
 def test_a_run_with_too_few_checkpoints_is_refused_with_the_flag_that_keeps_more(tmp_path):
     keep(tmp_path, 1000, 2000, 3000)
-    with pytest.raises(animation.UsageError, match="keeps 3 .* expected 4 or more; train with --keep-che"):
+    with pytest.raises(animation.UsageError, match="keeps 3 .* expected 4 or more; train with --keep-pol"):
         animation.stages_of(tmp_path, curve(1, 2, 3, 4))
