@@ -123,6 +123,16 @@ def test_a_policy_that_cannot_be_kept_is_reported_and_training_goes_on(tmp_path,
     assert "warning: the policy at 128 frames could not be kept (" in capsys.readouterr().out
 
 
+def test_the_next_checkpoint_keeps_a_policy_that_could_not_be_kept(tmp_path, monkeypatch):
+    run, failures = tmp_path / "run", ["a full disk"]
+    original = Checkpointer.keep_policy
+    monkeypatch.setattr(
+        Checkpointer, "keep_policy", lambda self: failures.pop() if failures else original(self)
+    )
+    assert train(run, *KEEP, "--checkpoint-seconds", "0.000001", frames=160) == 0
+    assert frames_of(kept_policies(run)) == [160, 128, 96]
+
+
 def test_distributed_systems_keep_policies_too(tmp_path):
     replayed = ["--learning-starts", "32"]
     for algorithm, more in (("impala", []), ("apex", replayed), ("gorila", replayed)):

@@ -79,6 +79,7 @@ class Reporter:
         self._new_scores: list[float] = []
         self._source: Source | None = None
         self._has_failed_to_end = False
+        self._lacks_policy = False
 
     def _counts(self) -> tuple[int, int, int]:
         return self.progress.frames, self.progress.steps, self.progress.updates
@@ -99,7 +100,9 @@ class Reporter:
         report, checkpoint = self._synchronise(source)
         if report or self.finished:
             self._report()
-        if self._is_policy_due(frames_before):  # first: a resume from the checkpoint does not keep it again
+        if self._is_policy_due(frames_before) or (
+            checkpoint and self._lacks_policy
+        ):  # first: a resume from the checkpoint does not keep it again
             self._keep_policy()
         if checkpoint or self.finished:
             self._checkpoint()
@@ -113,14 +116,19 @@ class Reporter:
         return passed or self.finished not in (None, "stopped")
 
     def _keep_policy(self) -> None:
-        """Keep the policy for good, on the first rank. Errors: UsageError if weights are not finite."""
+        """Keep the policy for good, on the first rank; if that fails, again with the next checkpoint.
+
+        Errors: UsageError if weights are not finite.
+        """
         self.exchange.check_finite()
         if self.exchange.rank == 0:
             with self.timer.scope("checkpoint"):
                 failure = self.keep_policy()
+            self._lacks_policy = bool(failure)
             if failure:
                 self.say(
-                    f"warning: the policy at {self.progress.frames:,} frames could not be kept ({failure})"
+                    f"warning: the policy at {self.progress.frames:,} frames could not be kept ({failure}); "
+                    "the next checkpoint tries again"
                 )
 
     def _synchronise(self, source: Source) -> tuple[bool, bool]:
