@@ -33,7 +33,7 @@ class Agent:
     Args:
         run: the run's directory.
         env: the run's environment, if it needs a module: ``MODULE:ID`` (see ``load_config``).
-        checkpoint_frames: the checkpoint at these frames of training, in place of the newest.
+        checkpoint_frames: the checkpoint or kept policy at these frames of training, not the newest.
     """
 
     def __init__(self, run: str | Path, env: str = "", checkpoint_frames: int | None = None) -> None:
@@ -156,7 +156,7 @@ def load(run: str | Path, env: str = "", checkpoint_frames: int | None = None) -
         run: the directory, or a name.
         env: the environment, if the run's config has one as ``MODULE:ID``: a run directory alone imports no
             module. A module that is already imported needs no naming.
-        checkpoint_frames: the checkpoint at these frames of training, in place of the newest.
+        checkpoint_frames: the checkpoint or kept policy at these frames of training, not the newest.
 
     Errors: UsageError when the run holds no usable checkpoint, its environment is not named, or the zoo has
     no such agent.
