@@ -55,7 +55,7 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	@touch $@
 
 pong: $(VENV)/.installed
-	$(BIN)/parcade train pong --preset pong_fast --backend $(BACKEND) --seed $(SEED)
+	$(BIN)/parcade train pong --preset pong_fast --backend $(BACKEND) --seed $(SEED) --keep-policy-frames 200000
 
 # Two files run in parallel; every test uses one thread, for bit-exact comparisons.
 test: $(VENV)/.installed-test
