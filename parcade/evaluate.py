@@ -49,9 +49,7 @@ def _group(agent: Agent, num_envs: int, seed: int, epsilon: float | None, **env:
         timer=Timer(),
     )
     group.start(agent.policy)
-    if epsilon is None or agent.policy.head != "q":
-        epsilon = float(agent.policy.epsilon)
-    group.epsilon = torch.full((num_envs,), float(epsilon))
+    group.epsilon = torch.full((num_envs,), epsilon_of(agent, epsilon, greedy=False))
     return group
 
 

@@ -43,7 +43,8 @@ class AgentPlayer:
 
     def __init__(self, run: str, greedy: bool = False) -> None:
         self.name = os.path.basename(os.path.abspath(run))  # that of "." is not empty
-        self._agent, self._greedy = Agent(*_run_and_frames(run)), greedy
+        run, frames = _run_and_frames(run)
+        self._agent, self._greedy = Agent(run, checkpoint_frames=frames), greedy
         self._settings = self._agent.config.env
 
     @property
@@ -86,12 +87,12 @@ class AgentPlayer:
         return self._held
 
 
-def _run_and_frames(name: str) -> tuple[str, str, int | None]:
-    """Return what ``Agent`` takes for ``RUN`` or ``RUN@FRAMES``. The former may contain an @, too."""
+def _run_and_frames(name: str) -> tuple[str, int | None]:
+    """Return the parts of ``RUN`` or ``RUN@FRAMES``. The former may contain an @, too."""
     run, _, frames = name.rpartition("@")
     if run and frames.isdecimal() and not os.path.exists(name):
-        return run, "", int(frames)
-    return name, "", None
+        return run, int(frames)
+    return name, None
 
 
 class RandomPlayer:

@@ -54,20 +54,19 @@ def flush_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write a JSON file atomically. Errors: OSError, which leaves no file behind.
+def write_text(path: Path, text: str) -> None:
+    """Write a file atomically. Errors: OSError, which leaves no file behind.
 
     A link stays one; to what is no file, e.g. a device, the text is written.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
-        path.write_text(json.dumps(data, indent=2) + "\n")
+        path.write_text(text)
         return
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "w") as file:
-            json.dump(data, file, indent=2)
-            file.write("\n")
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -75,6 +74,11 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
         temporary.unlink(missing_ok=True)
         raise
     flush_to_disk(path.parent)
+
+
+def write_json(path: Path, data: dict[str, Any]) -> None:
+    """Write a JSON file as ``write_text`` does. Errors: OSError, which leaves no file behind."""
+    write_text(path, json.dumps(data, indent=2) + "\n")
 
 
 def read_json(path: Path, kind: str = "run", *, advice: str = "") -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from parcade.errors import UsageError, remedy
 from parcade.files.kept_policies import policy_directory
 from parcade.files.locks import alone_in
 from parcade.files.reading import fits, read_object
-from parcade.files.run_directory import POLICIES, flush_to_disk
+from parcade.files.run_directory import POLICIES, write_text
 from parcade.history.series import number
 from parcade.report.metrics import AXES
 
@@ -91,8 +90,8 @@ def training_of(policy: Path) -> tuple[dict[str, float], str]:
     return counters, sums[0]
 
 
-def training_of_frames(run: Path, frames: int) -> tuple[dict[str, float], str]:
-    """Return the same of the policy that a run keeps at these frames; an empty digest if there is none."""
+def training_at(run: Path, frames: int) -> tuple[dict[str, float], str]:
+    """Return ``training_of`` the policy that a run keeps at these frames, with digest "" if it keeps none."""
     policy = policy_directory(run, frames)
     return training_of(policy) if policy.exists() else ({}, "")
 
@@ -163,7 +162,7 @@ class Evaluations:
         """
         with alone_in(self._run / POLICIES):
             self.rows = self._read()
-            if training_of_frames(self._run, new.frames)[1] != new.policy_sha256:
+            if training_at(self._run, new.frames)[1] != new.policy_sha256:
                 return False
             others = [row for row in self.rows if (row.metric, row.frames) != (new.metric, new.frames)]
             self.rows = sorted([*others, new], key=lambda row: (row.metric, row.frames))
@@ -171,16 +170,9 @@ class Evaluations:
         return True
 
     def _write(self) -> None:
-        temporary = self.path.with_name(f"{FILE}.{os.getpid()}.tmp")
         try:
-            with open(temporary, "w") as file:
-                file.writelines(json.dumps(row.to_json()) + "\n" for row in self.rows)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-            flush_to_disk(self.path.parent)
+            write_text(self.path, "".join(json.dumps(row.to_json()) + "\n" for row in self.rows))
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise UsageError(
                 f"{self.path} cannot be written ({error.strerror}); {remedy(error)}, and start again"
             ) from None
