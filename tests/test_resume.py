@@ -461,6 +461,8 @@ def test_the_engine_of_actors_and_learners_stays(tmp_path, capsys):
     ):
         assert main(["train", "--resume", str(run), "--engine", engine, "--total-frames", "128"]) == 2
         assert said in capsys.readouterr().err
+    assert main(["train", "--resume", str(run), "--engine", "serial", "--total-frames", "128"]) == 0
+    assert json.loads((run / "result.json").read_text())["frames"] == 128
 
 
 def test_a_run_of_one_process_resumes_exactly_with_another_engine(tmp_path, capsys):

@@ -134,6 +134,8 @@ def start_of(run: Path, config: TrainConfig, flags: ResumeFlags) -> Start:
         for field in dataclasses.fields(flags)
         if getattr(flags, field.name) is not field.default
     }
+    if given.get("engine") == config.run.engine:  # as the scripts of parcade slurm repeat it
+        del given["engine"]
     if "engine" in given:
         _check_engine(config, given["engine"])
         if given["engine"] != "mpi":  # one process

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from parcade.cli import main
+from parcade.commands.resume import resume_flags, start_of
+from parcade.config import load_config
 
 pytestmark = pytest.mark.quick
 PARTS = "-- train tiny_catch --algorithm a3c --engine ray --num-learners 4".split()
@@ -334,6 +336,23 @@ def test_a_run_of_another_engine_is_refused_and_one_of_other_ranks_continues_on_
     assert "num_envs=4 is not divisible by world_size=3" in capsys.readouterr().err
     shutil.rmtree(run / "checkpoints")
     assert main([*job, *train, "--engine", "mpi", "--ranks", "2"]) == 0, "the job starts it from scratch"
+
+
+def test_a_job_of_parts_can_resume_what_its_first_start_left(tmp_path):
+    run = tmp_path / "run"
+    small = ["--num-envs", "4", "--unroll-length", "4", "--run-dir", str(run)]
+    train = ["train", "tiny_catch", "--algorithm", "impala", *small, "--total-frames"]
+    assert main([*train, "64", "--engine", "serial"]) == 0
+    config = json.loads((run / "config.json").read_text())
+    config["run"]["engine"] = "ray"
+    (run / "config.json").write_text(json.dumps(config))
+    job = ["slurm", "--script", str(tmp_path / "job.sbatch"), "--cpus-per-rank", "8", "--"]
+    assert main([*job, *train, "128", "--engine", "ray"]) == 0
+    (resume,) = (w for w in (tmp_path / "job.sbatch").read_text().splitlines() if "--resume" in w)
+    words = ["--resume", str(run), *resume.split('"$run"')[1].replace("&", "").split()]
+    assert "--engine ray" in resume
+    config = start_of(run, load_config(run, ""), resume_flags(words)).config
+    assert (config.run.engine, config.run.total_frames) == ("ray", 128)
 
 
 def started(tmp_path, text, code, **environment):
