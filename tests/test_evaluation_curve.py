@@ -12,6 +12,7 @@ import parcade
 from parcade.checkpoint import Checkpointer, read_policy
 from parcade.cli import main
 from parcade.commands import evaluation_curve
+from parcade.files.json_lines import remove_later_lines
 from parcade.files.kept_policies import frames_of_agents, kept_policies
 from parcade.files.rank_file import read_rank_file
 from parcade.files.run_directory import complete_checkpoints
@@ -175,6 +176,53 @@ def test_other_rules_are_another_curve_or_refused(run, played, capsys):
         assert curve(run, *flags) == 2
         assert f"{FILE} holds evaluation/sampled with {name}; use the same" in capsys.readouterr().err
     assert len(played) == 8
+
+
+def scalars(run, metric, tag):
+    """Points that TensorBoard shows of a curve."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run / metric)).Reload()
+    return [(event.step, round(event.value, 4)) for event in events.Scalars(tag)]
+
+
+def points(run, metric, axis="frames"):
+    rows = [row for row in Evaluations(run).rows if row.metric == metric]
+    return [(row.progress[axis], round(row.result["score_mean"], 4)) for row in rows]
+
+
+def test_tensorboard_shows_the_curve_of_each_rules(run):
+    metric = "evaluation/sampled"
+    assert curve(run) == 0
+    assert len(points(run, metric)) == 4
+    assert scalars(run, metric, metric) == points(run, metric)
+    assert curve(run, "--greedy") == 0
+    assert scalars(run, "evaluation/greedy", "evaluation/greedy") == points(run, "evaluation/greedy")
+    # A resume removes the last policy and its scores; the one file shows what is stored now.
+    shutil.rmtree(run / "policies" / f"{256:014d}")
+    remove_later_lines(run / FILE, 64)
+    assert curve(run) == 0
+    assert [step for step, _ in scalars(run, metric, metric)] == [64, 128, 192]
+    assert scalars(run, metric, metric) == points(run, metric)
+    assert len(list((run / metric).iterdir())) == 1
+
+
+def test_a_curve_has_the_names_and_the_axis_of_another_library(tmp_path):
+    run = tmp_path / "run"
+    assert train(run, *KEEP, "--metric-names", "sb3") == 0
+    assert curve(run) == 0
+    found = scalars(run, "evaluation/sampled", "eval/mean_reward")
+    assert found == points(run, "evaluation/sampled", "steps") and len(found) == 4
+    assert train(tmp_path / "untracked", *KEEP, "--track", "none") == 0
+    assert curve(tmp_path / "untracked") == 0
+    assert not (tmp_path / "untracked" / "evaluation").exists()
+
+
+def test_a_score_that_tensorboard_cannot_show_is_stored(run, capsys):
+    (run / "evaluation").write_text("a file")
+    assert curve(run) == 0
+    assert "warning: TensorBoard does not show this score (Not a directory)" in capsys.readouterr().err
+    assert len(points(run, "evaluation/sampled")) == 4
 
 
 def test_a_policy_with_other_weights_is_played_again(run, played, tmp_path):

@@ -15,11 +15,14 @@ from parcade.errors import UsageError
 from parcade.files.kept_policies import kept_policies, policy_directory
 from parcade.files.outputs import why_not_writable
 from parcade.history.bands import half_width
+from parcade.history.evaluation_events import EvaluationEvents
 from parcade.history.evaluations import Evaluation, Evaluations, metric_of, training_of
 from parcade.history.runs import Runs
+from parcade.report.metric_names import names_for
 
 if TYPE_CHECKING:
     from parcade.agent import Agent
+    from parcade.config import TrainConfig
 
 WAIT_SECONDS = 2.0
 """Between two looks for further policies."""
@@ -31,10 +34,10 @@ def evaluate_curve(flags: EvalFlags) -> int:
     from parcade.zoo import agent_directory
 
     run = agent_directory(flags.run)
-    is_keeping = load_config(run, flags.env).run.keep_policy_frames > 0
-    if not (is_keeping or kept_policies(run)):
+    config = load_config(run, flags.env)
+    if not (config.run.keep_policy_frames > 0 or kept_policies(run)):
         raise UsageError(f"{run} kept no policies, which make a curve; train with --keep-policy-frames N")
-    curve, runs = _Curve(flags, run), Runs(run)
+    curve, runs = _Curve(flags, run, _events_of(run, config)), Runs(run)
     is_told = False
     while True:
         # Asked before looking for policies: the last one is written before the training ends.
@@ -62,6 +65,16 @@ def _is_training(runs: Runs) -> bool:
     return any(summary["status"] in ("waiting", "running") for summary in runs.scan())
 
 
+def _events_of(run: Path, config: TrainConfig) -> EvaluationEvents | None:
+    """Return where the curve goes for TensorBoard, if the training's metrics went there."""
+    from parcade.algorithms.table import algorithm_row
+
+    if "tensorboard" not in config.run.track:
+        return None
+    head = algorithm_row(config.run.algorithm).make.head
+    return EvaluationEvents(run, names_for(config.run.metric_names, head))
+
+
 class _Curve:
     """Scores of a run's kept policies, under the rules of the flags.
 
@@ -69,13 +82,14 @@ class _Curve:
     first policy on.
     """
 
-    def __init__(self, flags: EvalFlags, run: Path) -> None:
+    def __init__(self, flags: EvalFlags, run: Path, events: EvaluationEvents | None) -> None:
         self.rows: list[Evaluation] = []
         self.metric = ""
         self._flags = flags
         self._run = run
         self._rules = rules_of(flags)
         self._stored = Evaluations(run)
+        self._events = events
         self._plan: Plan | None = None
 
     @property
@@ -126,7 +140,19 @@ class _Curve:
             return None
         result = play(agent, self._plan, f"{frames:,} frames")
         new = Evaluation(self.metric, digest, progress, result)
-        return new if self._stored.add(new) else None
+        if not self._stored.add(new):
+            return None
+        self._show_tensorboard(new)
+        return new
+
+    def _show_tensorboard(self, new: Evaluation) -> None:
+        if self._events is None:
+            return
+        try:
+            self._events.add(new, self._stored.rows)
+        except OSError as error:
+            reason = error.strerror or error
+            print(f"warning: TensorBoard does not show this score ({reason}); it is stored", file=sys.stderr)
 
     def _load(self, frames: int) -> Agent:
         from parcade.agent import load

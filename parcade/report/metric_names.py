@@ -27,11 +27,15 @@ class Alias(NamedTuple):
 
 
 class MetricNames(NamedTuple):
-    """The names in one library, and the metric on its x axis with the axis's name."""
+    """The names in one library, and the metric on its x axis with the axis's name.
+
+    ``evaluation``: the score of a policy in episodes of its own; empty keeps parcade's name.
+    """
 
     axis: str
     axis_name: str
     aliases: tuple[Alias, ...] = ()
+    evaluation: str = ""
 
     def rename(self, metrics: dict[str, Any]) -> dict[str, float]:
         """Return the values of a report under these names, without those that are None."""
@@ -70,6 +74,7 @@ METRIC_NAMES: dict[str, MetricNames] = {
             Alias("train/clip_fraction", "policy/clipped"),
             Alias("train/explained_variance", "policy/explained_variance"),
         ),
+        evaluation="eval/mean_reward",  # EvalCallback
     ),
     # As logged by ppo_atari.py and dqn_atari.py of CleanRL.
     "cleanrl": MetricNames(

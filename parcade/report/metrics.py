@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from parcade.errors import UsageError
 
-AXES = ("frames", "wall_seconds", "cpu_seconds", "iterations", "updates", "episodes")
+AXES = ("frames", "steps", "wall_seconds", "cpu_seconds", "iterations", "updates", "episodes")
 """Metrics over which curves are drawn: they only grow."""
 
 METRICS: dict[str, str] = {

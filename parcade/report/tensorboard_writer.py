@@ -21,6 +21,7 @@ from parcade.report.writers import Writer, append_whole
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
 
+FILE_PREFIX = "events.out.tfevents."
 _FILES = itertools.count()  # a process may write several files of events within a second
 
 
@@ -28,15 +29,15 @@ class TensorBoardWriter(Writer):
     """Appends reports to a file of events in the run's directory.
 
     ``resumed_at``: position on the x axis where a resumed run continues; TensorBoard hides what is after it,
-    and not the report at it.
+    and not the report at it. Everything in earlier files is hidden by -1.
     """
 
     name = "TensorBoard events"
 
-    def __init__(self, run: Path, names: MetricNames, resumed_at: int | None = None) -> None:
+    def __init__(self, folder: Path, names: MetricNames, resumed_at: int | None = None) -> None:
         self._names, self._resumed_at = names, resumed_at
         kind = f"{time.time():.0f}.{socket.gethostname()}.{os.getpid()}.{next(_FILES)}"
-        self._path = run / f"events.out.tfevents.{kind}"
+        self._path = folder / f"{FILE_PREFIX}{kind}"
         self._is_begun = False
 
     def write(self, metrics: dict[str, Any]) -> None:

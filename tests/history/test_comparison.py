@@ -287,7 +287,7 @@ def test_a_run_that_has_not_reported_stands_in_the_table(root, tmp_path):
     ("arguments", "message"),
     [
         (["--metric", "scor_mean"], "unknown metric 'scor_mean'; did you mean 'score_mean'?"),
-        (["--x", "weight"], "axis 'weight' is unknown; expected one of frames, wall_seconds, cpu_seconds"),
+        (["--x", "weight"], "axis 'weight' is unknown; expected one of frames, steps, wall_seconds"),
         (["--at", "0"], "at=0 is below 1; use a point of the axis, e.g. 4M"),
         (["--target", "inf"], "target=inf is not finite; use a value of the metric, e.g. 18"),
         (["nowhere"], "nowhere is not a directory; expected the directory of a run, or of your runs"),
