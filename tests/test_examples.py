@@ -5,6 +5,8 @@ import json
 import runpy
 import subprocess
 import sys
+import zlib
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -13,7 +15,7 @@ import pytest
 import torch
 
 import parcade
-from parcade.atari.recording import Session
+from parcade.atari.recording import Session, load_recording
 from parcade.cli import main
 from parcade.envs.settings import EnvSettings
 from parcade.integrations.gym import register
@@ -169,6 +171,78 @@ def test_recording_an_agent_refuses_wrong_flags_before_it_plays(action, words, s
     assert str(refused.value).startswith(says) and "\n" not in str(refused.value)
 
 
+def ale_score(recording):
+    """Play a recording of one episode on ale-py; return its score."""
+    ale_py = pytest.importorskip("ale_py")
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    ale = ale_py.ALEInterface()
+    ale.setInt("random_seed", recording.seed)
+    ale.setFloat("repeat_action_probability", 0.0)
+    ale.loadROM(ale_py.roms.get_rom_path(recording.game))
+    ale.reset_game()
+    (episode,) = recording.episodes
+    return sum(ale.act(ale_py.Action(action)) for action, _, frames in episode for _ in range(frames))
+
+
+def test_places_that_were_explored_are_reached_again_by_their_actions_alone(tmp_path):
+    example = load_example("go_explore")
+    flags = example.Flags("breakout", frames=60_000, consoles=8, seed=3, out=str(tmp_path / "best.json"))
+    explorer = example.explore(flags)
+    best, recording = explorer.map.best(), load_recording(tmp_path / "best.json")
+    assert best.score > 0 and recording.frames == 4 * best.steps
+    assert ale_score(recording) == best.score
+    places = list(explorer.map.places.values())
+    assert len({place.number for place in places}) == len(places) > 20
+    for place in places[:: len(places) // 10]:
+        session = Session("breakout", 3)
+        score = sum(session.act(action) for action in place.trail.all_actions() for _ in range(4))
+        assert (score, len(place.trail.all_actions())) == (place.score, place.steps)
+        assert zlib.decompress(place.state["memory"])[:128] == session.arcade.ram[0].tobytes()
+
+
+def test_exploring_depends_on_the_seed_alone_and_bytes_of_ram_can_tell_places_apart():
+    example = load_example("go_explore")
+    flags = example.Flags("breakout", frames=20_000, consoles=4, ram=("99/4", "101"), seed=1)
+    first, again = (example.explore(flags).map for _ in range(2))
+    other = example.explore(replace(flags, seed=2)).map
+    assert first.places.keys() == again.places.keys() != other.places.keys()
+    assert {len(key) for key in first.places} == {2} and max(key[0] for key in first.places) < 64
+    assert first.best().trail.all_actions() == again.best().trail.all_actions()
+
+
+def test_exploring_keeps_the_best_way_to_a_place_and_returns_to_rare_ones_more_often():
+    places = load_example("go_explore").Map()
+    for key, score, steps, is_kept in (
+        (b"a", 0, 0, True), (b"b", 5, 9, True), (b"b", 5, 9, False), (b"b", 5, 8, True), (b"b", 4, 1, False),
+        (b"b", 6, 99, True), (b"c", 6, 98, True),
+    ):  # fmt: skip
+        assert places.needs(key, score, steps) == is_kept
+        if is_kept:
+            places.add(key, score, steps, None, {})
+    assert [(place.score, place.steps) for place in places.places.values()] == [(0, 0), (6, 99), (6, 98)]
+    assert places.best() is places.places[b"c"]
+    for _ in range(99):
+        places.needs(b"a", 0, 0)
+    chosen = [place.number for place in places.choose(np.random.default_rng(0), 21_000)]
+    # Weights 1/10, 1 and 1.
+    assert np.bincount(chosen) == pytest.approx([1000, 10_000, 10_000], rel=0.1)
+
+
+def test_exploring_that_is_interrupted_records_the_best_path_so_far(tmp_path, monkeypatch, capsys):
+    example = load_example("go_explore")
+    original, steps = example.Explorer.step, iter(range(200))
+
+    def step(self):
+        if next(steps, None) is None:
+            raise KeyboardInterrupt
+        original(self)
+
+    monkeypatch.setattr(example.Explorer, "step", step)
+    example.explore(example.Flags("breakout", consoles=8, ram=("99",), out=str(tmp_path / "best.json")))
+    assert "stopped after 6,400 frames" in capsys.readouterr().out
+    assert load_recording(tmp_path / "best.json").game == "breakout"
+
+
 def test_an_example_reports_a_mistake_in_one_line_and_exits_with_code_2(tmp_path):
     command = [sys.executable, str(EXAMPLES / "clone_recording.py"), str(tmp_path / "none.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -217,9 +291,12 @@ def test_an_example_of_another_library_says_how_to_install_it(name, package, ext
         ("sb3_ppo", ["--game", "pongg"], "unknown game 'pongg'; did you mean 'pong'?"),
         ("sb3_ppo", ["--seed", "-1"], "seed=-1 is below 0"),
         ("sb3_ppo", ["--total-steps", "0"], "total_steps=0 is below 1"),
+        ("go_explore", ["pongg"], "unknown game 'pongg'; did you mean 'pong'?"),
+        ("go_explore", ["pong", "--ram", "128"], "ram=128: expected a byte from 0 to 127, or BYTE/DIVISOR"),
+        ("go_explore", ["pong", "--out", "/no/a.json"], "out=/no/a.json: directory /no does not exist"),
     ],
 )
-def test_an_example_of_ppo_answers_a_wrong_flag_with_one_line(name, words, says, monkeypatch, capsys):
+def test_an_example_answers_a_wrong_flag_with_one_line(name, words, says, monkeypatch, capsys):
     if name == "sb3_ppo":
         pytest.importorskip("stable_baselines3")
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *words])
