@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from numbers import Real
@@ -20,13 +19,12 @@ from parcade.envs.settings import FRAMES_PER_SECOND, in_colour
 from parcade.errors import UsageError
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import ENV, SCORE, STEPS
-from parcade.files.outputs import check_output_file
 from parcade.machine.timing import Timer
 from parcade.model.policy import Acted
 from parcade.model.precision import Precision
 from parcade.random import env_seeds
 from parcade.ranges import whole
-from parcade.terminal_picture import Pace, full_screen, show_picture
+from parcade.showing import Show, check_video, in_terminal, in_video, require_terminal
 
 # Index of the first evaluation environment, far beyond any training index: the seeds never coincide.
 FIRST_UNSEEN_ENV = 1 << 40
@@ -137,12 +135,10 @@ def _decide(agent: Agent, group: EnvGroup, greedy: bool) -> Acted:
     return group.decide(agent.policy)
 
 
-def check_video(agent: Agent, path: Path) -> None:
-    """Check that a video can be written, before any episode is played. Errors: UsageError."""
+def check_video_of(agent: Agent, path: str) -> None:
+    """Check that a video of an agent can be written, before any episode is played. Errors: UsageError."""
     require_screen(agent.config.game)
-    if path.suffix.lower() != ".mp4":
-        raise UsageError(f"video {path} does not end in .mp4; use a name ending in .mp4")
-    check_output_file("video", str(path))
+    check_video(path)
 
 
 def require_screen(game: str) -> None:
@@ -190,38 +186,11 @@ def record_video(agent: Agent, path: str | Path, *, games: int = 1, **play: Any)
     resolution and plays in real time.
     Errors: UsageError when the file cannot be written, games is below 1, or as ``evaluate`` for ``play``.
     """
-    import imageio_ffmpeg
-
     games = whole("games", games, 1)
     _checked_seed(**play)
-    check_video(agent, Path(path))
-    scale = 2
-    writer = imageio_ffmpeg.write_frames(
-        str(path),
-        (160 * scale, 210 * scale),
-        fps=FRAMES_PER_SECOND / agent.config.env.frame_skip,
-        codec="libx264",
-        macro_block_size=1,
-        quality=8,
-        ffmpeg_log_level="quiet",
-    )
-    scores: list[float] = []
-    try:
-        with (
-            contextlib.closing(writer),
-            contextlib.closing(played_frames(agent, **play)) as played,
-        ):
-            writer.send(None)
-            for picture, score, ended in played:
-                writer.send(np.ascontiguousarray(picture.repeat(scale, axis=0).repeat(scale, axis=1)))
-                if ended:
-                    scores.append(score)
-                    if len(scores) == games:
-                        break
-    except OSError as error:  # of the encoder's pipe, with the encoder's whole output
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"video={path} could not be written ({reason}); use another path") from None
-    return scores
+    check_video_of(agent, str(path))
+    with in_video(str(path), FRAMES_PER_SECOND / agent.config.env.frame_skip) as show:
+        return _show_episodes(agent, games, show, **play)
 
 
 def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) -> None:
@@ -231,18 +200,26 @@ def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) 
     """
     games = whole("games", games, 1)
     _checked_seed(seed, greedy=greedy)
-    if not sys.stdout.isatty():
-        raise UsageError("watch needs a terminal; use: parcade eval DIR --video out.mp4")
+    require_terminal("use: parcade eval DIR --video out.mp4")
     require_screen(agent.config.game)
-    scores = []
-    with full_screen(), contextlib.suppress(KeyboardInterrupt):
-        pace = Pace(agent.config.env.frame_skip / FRAMES_PER_SECOND)
-        for picture, score, ended in played_frames(agent, seed=seed, greedy=greedy):
-            show_picture(picture, f"score {score:g}   Ctrl-C quits")
-            pace.wait()
+    scores: list[float] = []
+    frames_per_second = FRAMES_PER_SECOND / agent.config.env.frame_skip
+    with in_terminal(frames_per_second) as show, contextlib.suppress(KeyboardInterrupt):
+        _show_episodes(agent, games, show, scores, seed=seed, greedy=greedy)
+    if scores:
+        print(f"score {', '.join(f'{score:g}' for score in scores)}")
+
+
+def _show_episodes(
+    agent: Agent, games: int, show: Show, scores: list[float] | None = None, **play: Any
+) -> list[float]:
+    """Show episodes; return their scores, which are also appended to ``scores``."""
+    scores = [] if scores is None else scores
+    with contextlib.closing(played_frames(agent, **play)) as played:
+        for picture, score, ended in played:
+            show(picture, f"score {score:g}")
             if ended:
-                scores.append(f"{score:g}")
+                scores.append(score)
                 if len(scores) == games:
                     break
-    if scores:
-        print(f"score {', '.join(scores)}")
+    return scores

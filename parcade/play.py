@@ -21,7 +21,7 @@ import numpy as np
 from parcade.atari.held_keys import DOWN, FIRE, LEFT, OPPOSITE, RIGHT, UP, action_of
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
-from parcade.terminal_picture import Pace, full_screen, show_picture
+from parcade.terminal_picture import full_screen, show_picture
 
 if TYPE_CHECKING:
     from parcade.atari.arcade import Arcade
@@ -205,22 +205,27 @@ def load_recording(path: str) -> Recording:
         raise UsageError(str(error)) from error
 
 
-def watch_recording(path: str) -> None:
-    """Replay a recording in the terminal, in real time. Errors: UsageError, also for an inexact replay."""
+def watch_recording(path: str, video: str = "") -> None:
+    """Replay a recording in real time in the terminal, or into a video.
+
+    Errors: UsageError, also for an inexact replay.
+    """
     from parcade.atari.preprocess import rgb_table
+    from parcade.showing import shown
 
     recorded = load_recording(path)
-    if not sys.stdout.isatty():
-        raise UsageError("watch needs a terminal; run it in one, without redirection")
-    score, pace = 0, Pace(FRAMES_PER_PICTURE / FRAMES_PER_SECOND)
+    showing, score = shown(video, FRAMES_PER_SECOND), 0
     try:
-        with full_screen(), contextlib.suppress(KeyboardInterrupt):
-            for frame, (session, reward) in enumerate(recorded.replay()):
+        with showing as show:
+            for session, reward in recorded.replay():
                 score += reward
-                if frame % FRAMES_PER_PICTURE == 0:
-                    points = session.duel.scores if session.duel else (score,)
-                    status = f"{recorded.game}   score {' : '.join(map(str, points))}   Ctrl-C quits"
-                    show_picture(rgb_table(session.arcade.machine.pal)[session.arcade.screen[0]], status)
-                    pace.wait()
+                points = session.duel.scores if session.duel else (score,)
+                colours = rgb_table(session.arcade.machine.pal)
+                show(
+                    colours[session.arcade.screen[0]],
+                    f"{recorded.game}   score {' : '.join(map(str, points))}",
+                )
+    except UsageError:  # of the video
+        raise
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error

@@ -306,11 +306,11 @@ def test_a_video_in_a_directory_that_does_not_exist_makes_none(tmp_path):
     from types import SimpleNamespace
 
     from parcade.errors import UsageError
-    from parcade.evaluate import check_video
+    from parcade.evaluate import check_video_of
 
     agent = SimpleNamespace(config=SimpleNamespace(game="pong"))
     with pytest.raises(UsageError, match="does not exist; create it"):
-        check_video(agent, tmp_path / "no" / "such" / "x.mp4")
+        check_video_of(agent, str(tmp_path / "no" / "such" / "x.mp4"))
     assert list(tmp_path.iterdir()) == []
 
 

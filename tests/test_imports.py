@@ -36,7 +36,7 @@ scale
 topology
 train
 agent
-duels
+duels showing
 integrations evaluate learning
 suite
 sweep

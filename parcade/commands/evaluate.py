@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -25,20 +26,20 @@ def evaluate(arguments: list[str]) -> int:
 
         return evaluate_curve(flags)
     from parcade.agent import load
-    from parcade.evaluate import check_video, record_video
+    from parcade.evaluate import check_video_of, record_video
 
     rules = rules_of(flags)
     agent = load(flags.run, flags.env, flags.checkpoint_frames)
     plan = plan_of(flags, rules, agent)
     if flags.video:
-        check_video(agent, Path(flags.video))
+        check_video_of(agent, flags.video)
     result = play(agent, plan)
     try:  # a reader that closes the pipe ends the printing, so files come first
         _store(flags, result)
     finally:
         _show(flags, result)
     if flags.video:
-        scores = record_video(agent, Path(flags.video), **plan.settings)
+        scores = record_video(agent, flags.video, **plan.settings)
         if not flags.json:
             print(f"video of an episode with score {scores[0]:g}: {flags.video}")
     return 0
@@ -95,6 +96,8 @@ class WatchFlags:
     """Always take the likeliest action instead of sampling from the policy."""
     checkpoint_frames: int | None = None
     """Frames of the checkpoint or kept policy that plays, in place of the newest."""
+    video: str = ""
+    """Write a recording as an MP4 file at this path, in place of showing it."""
 
     def __post_init__(self) -> None:
         check_numbers(self.seed, self.episodes)
@@ -107,36 +110,42 @@ def watch(arguments: list[str]) -> int:
     from parcade.evaluate import require_screen
     from parcade.evaluate import watch as show
     from parcade.flags import parse
+    from parcade.showing import require_terminal
     from parcade.zoo import agent_directory
 
     # The former name of --episodes.
     arguments = [re.sub("^--games(?==|$)", "--episodes", word) for word in arguments]
     flags = parse(WatchFlags, arguments, prog="parcade watch")
     if os.path.isfile(flags.run):  # False also for a name that is too long
-        if flags != WatchFlags(flags.run):
+        if flags != WatchFlags(flags.run, video=flags.video):
             raise UsageError(
                 f"{flags.run} is a recording, which replays as it was played; "
                 "leave out --episodes, --seed, --greedy, --checkpoint-frames and --env"
             )
-        _watch_recording(Path(flags.run))
+        _watch_recording(Path(flags.run), flags.video)
         return 0
+    if flags.video:
+        raise UsageError(f"video is for a recording; for an agent use: parcade eval {flags.run} --video ...")
     # Before anything is compiled. Without an agent or a screen, a terminal would not help.
     require_screen(load_config(agent_directory(flags.run), flags.env).game)
-    if not sys.stdout.isatty():
-        raise UsageError(f"watch needs a terminal; use: parcade eval {flags.run} --video out.mp4")
+    require_terminal(f"use: parcade eval {flags.run} --video out.mp4")
     agent = load(flags.run, flags.env, flags.checkpoint_frames)
     show(agent, games=flags.episodes, seed=flags.seed, greedy=flags.greedy)
     return 0
 
 
-def _watch_recording(path: Path) -> None:
+def _watch_recording(path: Path, video: str) -> None:
     from parcade.web.recordings import is_recording_of_a_run
 
-    if is_recording_of_a_run(path):
-        from parcade.web.terminal_replay import watch_episode
+    # Ctrl-C ends the watching. A video that it cuts short is reported like any command that it interrupts.
+    with contextlib.nullcontext() if video else contextlib.suppress(KeyboardInterrupt):
+        if is_recording_of_a_run(path):
+            from parcade.web.terminal_replay import watch_episode
 
-        watch_episode(path)
-    else:
-        from parcade.play import watch_recording
+            watch_episode(path, video)
+        else:
+            from parcade.play import watch_recording
 
-        watch_recording(str(path))
+            watch_recording(str(path), video)
+    if video:
+        print(f"wrote {video}")

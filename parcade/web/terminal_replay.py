@@ -1,10 +1,9 @@
-"""``parcade watch`` of an episode that the dashboard has saved: the same frames, in the terminal."""
+"""``parcade watch`` of an episode that the dashboard saved: the same frames, in a terminal or as a video."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,15 +15,14 @@ from parcade.envs.games import is_atari
 from parcade.envs.settings import FRAMES_PER_SECOND, EnvSettings
 from parcade.errors import UsageError
 from parcade.evaluate import FIRST_UNSEEN_ENV
-from parcade.play import FRAMES_PER_PICTURE
 from parcade.random import env_seeds
-from parcade.terminal_picture import Pace, full_screen, show_picture
+from parcade.showing import shown
 from parcade.web.recordings import Recording
 from parcade.web.stage import Screen
 
 
-def watch_episode(path: Path) -> None:
-    """Replay a saved episode in real time, and say whether it had the recorded score.
+def watch_episode(path: Path, video: str = "") -> None:
+    """Replay a saved episode in real time in the terminal, or into a video; say whether it had its score.
 
     Errors: UsageError without a terminal, for a damaged recording or a task without a picture, and for a
     replay that differs.
@@ -33,26 +31,16 @@ def watch_episode(path: Path) -> None:
     config = load_config(run)
     if not is_atari(config.game):
         raise UsageError(f"{config.game} has no picture; replay its episodes in: parcade dashboard {run}")
-    if not sys.stdout.isatty():
-        raise UsageError("watch needs a terminal; run it in one, without redirection")
+    showing = shown(video, FRAMES_PER_SECOND)
     settings = dataclasses.replace(config.env, start_states="exact")
-    steps, score, frame, pace = 0, 0.0, 0, Pace(FRAMES_PER_PICTURE / FRAMES_PER_SECOND)
+    steps, score = 0, 0.0
     with contextlib.closing(Screen(config.game, settings)) as screen:
         recording = Recording.read(run, path.stem, config, num_actions=len(screen.action_ids))
-        try:
-            with full_screen():
-                for pictures, score in played(recording, settings, screen):
-                    steps += 1
-                    for picture in pictures:
-                        frame += 1
-                        if frame % FRAMES_PER_PICTURE:
-                            continue
-                        show_picture(
-                            screen.palette[picture], f"{config.game}   score {score:g}   Ctrl-C quits"
-                        )
-                        pace.wait()
-        except KeyboardInterrupt:
-            return
+        with showing as show:
+            for pictures, score in played(recording, settings, screen):
+                steps += 1
+                for picture in pictures:
+                    show(screen.palette[picture], f"{config.game}   score {score:g}")
     if (steps, score) != (len(recording.actions), recording.score):
         raise UsageError(
             f"{path}: the replay has score {score:g} after {steps} steps, expected {recording.score:g} after "

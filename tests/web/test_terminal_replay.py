@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from videos import frames_of_video
 
-from parcade import load
+from parcade import load, showing
 from parcade.cli import main
-from parcade.web import terminal_replay
 from parcade.web.recordings import Recording
 from parcade.web.stage import Stage
 
@@ -39,19 +39,28 @@ def saved(tmp_path_factory):
 def shown(monkeypatch):
     """The pictures and lines of text that the terminal gets."""
     found = []
-    monkeypatch.setattr(terminal_replay, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr(terminal_replay, "show_picture", lambda *words: found.append(words))
-    monkeypatch.setattr(terminal_replay.Pace, "wait", lambda pace: None)
+    monkeypatch.setattr(showing, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(showing, "show_picture", lambda *words: found.append(words))
+    monkeypatch.setattr(showing.Pace, "wait", lambda pace: None)
     return found
 
 
 def test_a_saved_episode_plays_again_in_the_terminal(saved, shown, capsys):
     path, score, last = saved
     assert main(["watch", str(path)]) == 0
-    assert len(shown) == STEPS * 4 // terminal_replay.FRAMES_PER_PICTURE
+    assert len(shown) == STEPS * 4 // 2, "30 of 60 frames a second"
     assert np.array_equal(shown[-1][0], last)
     assert shown[-1][1] == f"pong   score {score:g}   Ctrl-C quits"
     assert capsys.readouterr().out.endswith(f"score {score:g} after {STEPS} steps, as recorded\n")
+
+
+def test_a_saved_episode_becomes_a_video(saved, tmp_path, capsys):
+    path, score, last = saved
+    video = tmp_path / "episode.mp4"
+    assert main(["watch", str(path), "--video", str(video)]) == 0
+    assert f"score {score:g} after {STEPS} steps, as recorded\nwrote {video}" in capsys.readouterr().out
+    frames = frames_of_video(video)
+    assert len(frames) == STEPS * 4 and np.abs(frames[-1] - last.astype(float)).mean() < 8
 
 
 def test_a_replay_that_differs_is_an_error(saved, shown, capsys):
@@ -79,7 +88,7 @@ def test_what_cannot_be_replayed_is_refused(saved, shown, capsys, monkeypatch, t
     (run / "episodes" / "one.json").write_text("{}")
     assert main(["watch", str(run / "episodes" / "one.json")]) == 2
     assert "tiny_catch has no picture; replay its episodes in: parcade dashboard" in capsys.readouterr().err
-    monkeypatch.setattr(terminal_replay, "sys", sys)
+    monkeypatch.setattr(showing, "sys", sys)
     assert main(["watch", str(path)]) == 2
     assert "watch needs a terminal" in capsys.readouterr().err
     assert not shown
