@@ -6,6 +6,7 @@ within their ranges may still be inconsistent; they can only corrupt the image.
 
 import functools
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +17,11 @@ from .settings import VectorSettings
 
 ANY = (-(2**31), 2**31 - 1)
 TIA_BLOCKS = (st.LOGS - st.TIA) // st.TIA_WORDS
-# Words of a TIA's block that say how far its frame is drawn.
-DRAWN_SO_FAR = (st.T_LAST, st.T_START, st.T_STOP, st.T_LINE, st.T_LEFT)
+# Words that say how far the frame of each TIA's block is drawn: [5, TIA_BLOCKS].
+DRAWN_SO_FAR = np.add.outer(
+    (st.T_LAST, st.T_START, st.T_STOP, st.T_LINE, st.T_LEFT), np.arange(st.TIA, st.LOGS, st.TIA_WORDS)
+)
+ROM_CONSTANTS = slice(st.ROM_YSTART, st.ROM_BOOT_DIFFICULTY + 1)
 BIT, BYTE, NIBBLE, CLOCK = (0, 1), (0, 255), (0, 15), (-(2**26), 2**26)
 
 
@@ -91,14 +95,35 @@ def _bounds(height: int) -> np.ndarray:
     return bounds
 
 
-def _bounds_for(machine: Machine) -> np.ndarray:
-    """Return the minima and maxima of the words of a machine's rows, int32 `[2, ROW_WORDS]`."""
-    bounds, powered = _bounds(machine.height).copy(), machine.powered["state"][0]
-    constants = slice(st.ROM_YSTART, st.ROM_BOOT_DIFFICULTY + 1)
-    bounds[:, constants] = powered[constants]
-    bounds[:, st.CART_KIND] = powered[st.CART_KIND]
-    bounds[:, st.CART_BANK] = 0, max(0, image_size(machine.rom) - 4096)
-    return bounds
+class Bounds(NamedTuple):
+    """The ranges of a row's words: int32 `[ROW_WORDS]`, and their sizes as uint32."""
+
+    low: np.ndarray
+    high: np.ndarray
+    size: np.ndarray
+
+    def excludes(self, state: np.ndarray) -> np.ndarray:
+        """Return which words int32 `[n, ROW_WORDS]` are out of range, bool."""
+        # One comparison for both ends: below the minimum, the difference wraps around.
+        excluded: np.ndarray = (state - self.low).view(np.uint32) > self.size
+        return excluded
+
+
+def bounds_for(machine: Machine) -> Bounds:
+    """Return the ranges of the words of a machine's rows."""
+    powered = machine.powered["state"][0]
+    constants = tuple(powered[ROM_CONSTANTS].tolist())
+    return _bounds_with(machine.height, constants, int(powered[st.CART_KIND]), image_size(machine.rom))
+
+
+@functools.lru_cache
+def _bounds_with(height: int, constants: tuple[int, ...], cartridge: int, rom_bytes: int) -> Bounds:
+    bounds = _bounds(height).copy()
+    bounds[:, ROM_CONSTANTS] = constants
+    bounds[:, st.CART_KIND] = cartridge
+    bounds[:, st.CART_BANK] = 0, max(0, rom_bytes - 4096)
+    low, high = bounds
+    return Bounds(low, high, (high - low).view(np.uint32))
 
 
 def word_name(word: int) -> str:
@@ -198,19 +223,18 @@ def _sticky_actions(state: np.ndarray) -> np.ndarray:
 def check_rows(saved: dict[str, np.ndarray], machine: Machine) -> None:
     """Check that kernels can use saved rows. Errors: ValueError with the word, its value and its range."""
     state = saved["state"]
-    low, high = _bounds_for(machine)
-    bad = (state < low) | (state > high)
+    bounds = bounds_for(machine)
+    bad = bounds.excludes(state)
     if bad.any():
         row, word = np.argwhere(bad)[0]
         raise ValueError(
             f"saved state: {word_name(int(word))} (word {word}) of row {row} is {state[row, word]}; "
-            f"expected {low[word]} to {high[word]}"
+            f"expected {bounds.low[word]} to {bounds.high[word]}"
         )
     bank = state[:, st.CART_BANK]
     if (bank % 4096).any():
         raise ValueError(f"saved state: CART_BANK is {bank.tolist()}; expected multiples of 4096")
-    blocks = state[:, st.TIA : st.LOGS].reshape(len(state), TIA_BLOCKS, st.TIA_WORDS)
-    last, start, stop, line, left = np.moveaxis(blocks[..., DRAWN_SO_FAR].astype(np.int64), -1, 0)
+    last, start, stop, line, left = state.T[DRAWN_SO_FAR].astype(np.int64)  # each [TIA_BLOCKS, n]
     wrong = (228 * line + 228 - left != last - start) | (stop - start != 228 * machine.height)
     # The blocks of a console that has not run yet, or comes from a GPU, are all zero.
     if (wrong & (stop != 0)).any():
