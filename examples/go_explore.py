@@ -89,6 +89,8 @@ class Map:
     def add(self, key: bytes, score: int, steps: int, trail: Trail, state: dict[str, bytes]) -> None:
         """Keep the way to a new place, or a better one to a known place, which then counts as unseen."""
         known = self.places.get(key)
+        if known is not None and known.is_better_than(score, steps):
+            return  # another console has come here in the same step
         number = len(self._in_order) if known is None else known.number
         place = self.places[key] = Place(number, score, steps, trail, state)
         if known is None:

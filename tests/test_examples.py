@@ -221,6 +221,8 @@ def test_exploring_keeps_the_best_way_to_a_place_and_returns_to_rare_ones_more_o
             places.add(key, score, steps, None, {})
     assert [(place.score, place.steps) for place in places.places.values()] == [(0, 0), (6, 99), (6, 98)]
     assert places.best() is places.places[b"c"]
+    places.add(b"c", 6, 99, None, {})
+    assert places.best().steps == 98
     for _ in range(99):
         places.needs(b"a", 0, 0)
     chosen = [place.number for place in places.choose(np.random.default_rng(0), 21_000)]
