@@ -108,7 +108,7 @@ def test_mpi_may_take_longer_to_come_down_than_the_hang_time(story):
     )
 
 
-def test_a_watch_that_was_itself_stopped_counts_anew(story):
+def test_a_watch_that_was_itself_stopped_counts_again_from_zero(story):
     for _ in range(8):
         assert story.turn() is None
     assert story.turn(seconds=3600.0) is None

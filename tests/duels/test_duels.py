@@ -89,8 +89,8 @@ def test_standings_count_both_sides_of_every_player():
 def test_a_match_has_the_same_result_alone_and_next_to_others():
     players = [ScriptedPlayer(), ScriptedPlayer()]
     (alone,) = play_matches("pong", players, 0, 1, seeds=[6], frame_limit=400)
-    _, beside = play_matches("pong", players, 0, 1, seeds=[5, 6], frame_limit=400)
-    assert alone == beside
+    _, together = play_matches("pong", players, 0, 1, seeds=[5, 6], frame_limit=400)
+    assert alone == together
 
 
 def test_an_agent_in_the_working_directory_has_the_name_of_the_directory(monkeypatch):

@@ -75,7 +75,7 @@ def test_frames_are_counted_as_emulated_and_restarts_apart(short_pong):
         assert (step[4]["reset_frames"] > 0).tolist() == [i % 100 == 0] * 2
 
 
-def test_the_same_seed_plays_the_same_game_alone_or_beside_others(short_pong):
+def test_the_same_seed_plays_the_same_game_alone_or_with_others(short_pong):
     alone = make_vec("pong", 1, image_height=42, image_width=42, frame_limit=400)
     observations, _ = alone.reset(seed=SEEDS[1:])
     np.testing.assert_array_equal(observations[0], short_pong[0][0][1])

@@ -188,7 +188,7 @@ def test_what_going_back_to_a_snapshot_undoes_is_lost():
         assert shard.ledger.tolist() == [4, 0, 0, 6] and shard.pushed == 10 and balances(shard)
 
 
-def test_a_shard_born_anew_refuses_until_it_is_begun():
+def test_a_restarted_shard_refuses_requests_until_it_is_begun():
     (other,) = server(1)
     shard = ParameterShard(torch.zeros(P), optimizers()["adam"], max_staleness=1, outlier_deviations=1)
     note, data = push(shard, 1)

@@ -92,7 +92,7 @@ class Conversions(TorchDispatchMode):
         return operation(*arguments, **(words or {}))
 
 
-def test_weights_are_converted_once_a_rollout_and_anew_after_they_are_published():
+def test_weights_are_converted_once_a_rollout_and_again_after_they_are_published():
     algorithm, _, source = build("tiny_catch", precision="bfloat16", num_envs=4, unroll_length=6)
     layers = [module for module in algorithm.policy.torso.modules() if isinstance(module, torch.nn.Linear)]
     assert layers

@@ -177,7 +177,7 @@ def test_a_missing_directory_is_refused_in_one_line(root):
         Runs(root / "nowhere")
 
 
-def test_a_growing_file_is_read_once_and_a_replaced_one_anew(tmp_path):
+def test_a_growing_file_is_read_once_and_a_replaced_one_again(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text(json.dumps(report(0)) + "\n" + '{"frames": 4')
     file = MetricsFile(path)

@@ -302,7 +302,7 @@ def test_a_program_that_records_nothing_or_fails_says_so(tmp_path, capsys):
     assert "did not end within 1 s (--limit)" in capsys.readouterr().err
 
 
-def test_what_stands_beside_the_report_is_left_alone(tmp_path, monkeypatch):
+def test_other_files_next_to_the_report_are_left_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     kept = [Path("run/config.json"), Path("ranks/rank-0.json"), Path("run/checkpoints/1/checkpoint.json")]
     for path in kept:

@@ -15,7 +15,7 @@ from parcade.cli import main
 
 @pytest.fixture(scope="session")
 def suite(tmp_path_factory, request):
-    """The directory of a finished suite that was killed once on its way.
+    """The directory of a finished suite that was killed once before its end.
 
     The workers of pytest-xdist train it only once; each has a copy.
     """

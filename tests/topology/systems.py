@@ -10,6 +10,7 @@ from parcade.model.policy import NetworkConfig
 from parcade.report.progress import Progress
 from parcade.topology.driver_checkpoint import TopologyCheckpointer
 from parcade.topology.engine import SerialEngine
+from parcade.topology.learner import ServerLearner
 from parcade.topology.run import make_driver
 from parcade.train import run_training, start_run
 
@@ -59,3 +60,10 @@ def begun(config, turns=5):
 
 def checkpointer(config, run, driver):
     return TopologyCheckpointer(config, run, driver, Progress(config.run.total_frames, ()), say=print)
+
+
+def server_learner(driver, index):
+    """Return learner ``index`` of a new process, which has not begun."""
+    num_shards, plays = len(driver.of_role("shard")), driver.parts[f"learner-{index}"].thing.plays
+    count = driver.config.num_learners
+    return ServerLearner(driver.description, index, count, num_shards, driver.engine.fetch, plays)

@@ -6,57 +6,16 @@ import json
 
 import numpy as np
 import pytest
-import torch
-from systems import NORMALIZED, REPLAY, begun, checkpointer, config_for
+from systems import REPLAY, begun, checkpointer, config_for, server_learner
 
 from parcade.build.replay import make_replay
 from parcade.errors import UsageError
 from parcade.experience.env_group import EnvGroup
-from parcade.experience.replay_source import ReplaySource
 from parcade.files.run_directory import complete_checkpoints, newest_checkpoint
-from parcade.machine.timing import Timer
 from parcade.topology.driver import LOSSES_IN_A_ROW, RunLost
-from parcade.topology.engine import InputLost, LocalPart, PartLost, SerialEngine
-from parcade.topology.learner import Learner, ServerLearner
-from parcade.topology.run import DriverExchange, make_driver
+from parcade.topology.engine import LocalPart, PartLost, SerialEngine
+from parcade.topology.run import make_driver
 from parcade.train import run_training, start_run
-
-
-def server_learner(driver, index):
-    """Return learner ``index`` of a new process, which has not begun."""
-    num_shards, plays = len(driver.of_role("shard")), driver.parts[f"learner-{index}"].thing.plays
-    count = driver.config.num_learners
-    return ServerLearner(driver.description, index, count, num_shards, driver.engine.fetch, plays)
-
-
-def test_learners_that_differ_are_named_at_the_next_report(tmp_path):
-    driver = begun(config_for(tmp_path, "impala", num_envs=4, topology={"num_learners": 3}))
-    exchange = DriverExchange(Timer(), driver)
-    exchange.check_parameters()
-    learner = driver.parts["learner-1"].thing
-    with torch.no_grad():
-        learner.exchange.parameters.data[0] += 1e-6
-    with pytest.raises(RuntimeError, match="parameters of learner 1 differ from learner 0's after update 5;"):
-        exchange.check_parameters()
-    learner.life = None  # a new process has other weights, and is restarted by the next update
-    exchange.check_parameters()
-
-
-@pytest.mark.parametrize("algorithm", ["impala", "apex", "ga3c"])
-def test_a_learner_that_dies_right_after_a_resume_goes_on_from_the_checkpoint(tmp_path, algorithm):
-    config = config_for(tmp_path, algorithm, num_envs=4, **(REPLAY if algorithm == "apex" else {}))
-    run = start_run(config)
-    driver = begun(config)
-    checkpointer(config, run, driver).save()
-    version, weights = driver.weights()
-    resumed = make_driver(config, SerialEngine())
-    checkpointer(config, run, resumed).restore()
-    learner = resumed.parts["learner-0"]
-    learner.thing = Learner(resumed.description)
-    resumed.revive_learner(learner)
-    restored, again = resumed.weights()
-    assert restored == version > 0 and resumed.tally.rollbacks == 1
-    assert all(np.array_equal(weights[name], again[name]) for name in weights)
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -305,54 +264,6 @@ def test_a_node_with_many_parts_may_be_lost(tmp_path):
     assert driver.tally.restarts > LOSSES_IN_A_ROW
 
 
-def test_a_learner_whose_replay_takes_long_to_fill_answers_meanwhile(tmp_path, monkeypatch):
-    """On Ray a part that does not answer within five minutes is killed, and its next life fills no faster."""
-    serial = config_for(tmp_path, "gorila", num_envs=4, unroll_length=2, **REPLAY)
-    monkeypatch.setattr("parcade.topology.learner.FILL_SECONDS", 0.0)
-    calls, fill, weights = [], ReplaySource.fill, []
-    monkeypatch.setattr(
-        ReplaySource, "fill", lambda self, *seconds: (calls.append(self), fill(self, *seconds))[1]
-    )
-    for engine in ("ray", "serial"):
-        config = dataclasses.replace(serial, run=dataclasses.replace(serial.run, engine=engine))
-        driver = begun(config, turns=0)
-        calls.clear()
-        assert driver.advance(0.0)["replay/size"] >= 150
-        assert (len(calls) > 4) == (engine == "ray") and driver.tally.restarts == 0
-        for _ in range(3):
-            driver.advance(0.0)
-        weights.append(driver.weights()[1])
-        driver.close()
-    assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
-def test_a_learner_that_begins_again_gets_the_statistics_of_its_inputs_first(tmp_path):
-    config = config_for(tmp_path, "a3c", num_envs=4, network=NORMALIZED)
-    driver = begun(config, turns=20)
-    learner, others = driver.parts["learner-1"], driver.parts["learner-0"].thing
-    learner.thing = server_learner(driver, 1)
-    driver.begin_learner(learner)
-    statistics, expected = (each.algorithm.policy.statistics for each in (learner.thing, others))
-    assert statistics.count > 0 and torch.allclose(statistics.scale, expected.scale, rtol=0.2)
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "hyper"), [("async-q", {}), ("gorila", REPLAY), ("gorila", {"bundled": False, **REPLAY})]
-)
-def test_a_learner_that_begins_again_explores_as_far_as_the_run_has_come(tmp_path, algorithm, hyper):
-    driver = begun(config_for(tmp_path, algorithm, num_envs=4, **hyper), turns=20)
-    driver.advance(0.9)
-    learner = driver.parts["learner-0"]
-    learner.thing = server_learner(driver, 0)
-    before = learner.thing.algorithm.policy.epsilon.item()
-    driver.begin_learner(learner)
-    policy = learner.thing.algorithm.policy
-    assert policy.epsilon.item() <= 0.5 < before == 1.0
-    assert driver.weights()[1]["buffer.epsilon"] == policy.epsilon.item()
-    if learner.thing.plays:
-        assert learner.thing.source._policy.epsilon == policy.epsilon
-
-
 def test_restarted_parts_start_their_games_with_seeds_of_the_new_life(tmp_path, monkeypatch):
     begins, start = [], EnvGroup.start
 
@@ -386,63 +297,8 @@ def test_a_process_with_several_lives_counts_its_cpu_time_once(tmp_path):
     assert len(driver.tally._cpu_seconds) == parts
 
 
-def test_an_update_whose_second_half_is_lost_with_every_learner_is_made_again(tmp_path, monkeypatch):
-    driver = begun(config_for(tmp_path, "impala", num_envs=4, topology={"num_learners": 2}))
-    calls, apply = [], Learner.apply
-
-    def lost_at_first(self, *gradients):
-        calls.append(self)
-        return ({"life": None}, None) if len(calls) <= 2 else apply(self, *gradients)
-
-    monkeypatch.setattr(Learner, "apply", lost_at_first)
-    metrics = driver.advance(0.0)
-    assert len(calls) == 4 and driver.tally.rollbacks == 1 and np.isfinite(list(metrics.values())).all()
-
-
-def assert_equal_learners(driver):
-    states = [learner.thing.get_state()[1] for learner in driver.of_role("learner")]
-    for other in states[1:]:
-        assert states[0].keys() == other.keys()
-        assert all(np.array_equal(states[0][name], other[name]) for name in states[0])
-
-
-@pytest.mark.parametrize("stage", ["gradient", "apply"])
-def test_learners_stay_equal_when_the_one_asked_for_its_state_dies_as_well(tmp_path, monkeypatch, stage):
-    driver = begun(config_for(tmp_path, "impala", num_envs=6, topology={"num_learners": 3, "num_actors": 3}))
-    dying, method = [driver.parts["learner-0"], driver.parts["learner-1"]], getattr(Learner, stage)
-    get_state = Learner.get_state
-
-    def dies(part):
-        part.thing = Learner(driver.description, driver.of_role("learner").index(part), 3)
-        return {"life": None}, None
-
-    def called(self, *arguments):
-        return dies(dying[0]) if self is dying[0].thing and self.life == 1 else method(self, *arguments)
-
-    def asked(self):
-        return dies(dying[1]) if self is dying[1].thing and self.life == 1 else get_state(self)
-
-    monkeypatch.setattr(Learner, stage, called)
-    monkeypatch.setattr(Learner, "get_state", asked)
-    updates = driver.updates
-    driver.advance(0.0)
-    assert driver.updates == updates + 1 and driver.tally.rollbacks == 0 and driver.tally.restarts == 2
-    assert_equal_learners(driver)
-
-
-def test_learners_that_are_all_lost_before_the_first_snapshot_return_to_the_start_together(tmp_path):
-    driver = begun(config_for(tmp_path, "impala", num_envs=6, topology={"num_learners": 3, "num_actors": 3}))
-    for index, learner in enumerate(driver.of_role("learner")):
-        if index < 2:
-            learner.thing = Learner(driver.description, index, 3)
-        learner.thing.life = None  # the process of the last one has kept its weights and its optimiser
-    driver.advance(0.0)
-    assert driver.updates == 1 and driver.tally.rollbacks == 1
-    assert_equal_learners(driver)
-
-
 @pytest.mark.parametrize(("algorithm", "hyper"), [("apex", {}), ("gorila", {"bundled": False})])
-def test_a_sample_of_a_shard_that_was_born_anew_holds_nobody_up(tmp_path, algorithm, hyper):
+def test_a_sample_of_a_restarted_shard_delays_no_learner(tmp_path, algorithm, hyper):
     topology = {"num_replay_shards": 2, "num_actors": 2}
     driver = begun(
         config_for(tmp_path, algorithm, num_envs=4, unroll_length=4, topology=topology, **REPLAY, **hyper)
@@ -486,7 +342,7 @@ def test_a_replay_that_fills_again_is_followed_by_updates_at_their_usual_rate(tm
     assert played > 0 and 10 * (driver.learned - learned) == pytest.approx(played, abs=60)
 
 
-def test_weights_are_handed_out_anew_after_the_server_went_back(tmp_path):
+def test_weights_are_sent_again_after_the_server_went_back(tmp_path):
     topology = {"num_actors": 2, "publish_updates": 10**6}
     hyper = {"num_envs": 4, "bundled": False, "unroll_length": 4, **REPLAY}
     driver = begun(config_for(tmp_path, "gorila", topology=topology, **hyper), turns=20)
@@ -545,7 +401,7 @@ def test_actors_play_on_while_the_learners_wait_for_the_server(tmp_path, monkeyp
     assert not driver.players.calls and not driver.learning and not driver.storing
 
 
-def test_an_actor_that_is_begun_again_counts_fresh_games(tmp_path):
+def test_an_actor_that_is_begun_again_counts_new_episodes(tmp_path):
     driver = begun(config_for(tmp_path, "impala", num_envs=4, unroll_length=3))
     assert driver.tally.reset_frames == 0  # tiny_catch plays none
     actor = driver.parts["actor-0"].thing
@@ -580,81 +436,3 @@ def test_a_refused_capacity_of_several_replays_is_that_of_all_together(tmp_path)
     long = config_for(tmp_path, "gorila", replay_capacity=256, n_step=20, **settings)
     with pytest.raises(UsageError, match="replay_capacity=256 for 2 replays: .* gives 32 entries"):
         make_replay(long, 2, 4, block=16, replays_here=2)
-
-
-def lose_inputs(monkeypatch, lost):
-    """Let the calls for which ``lost(part, method, count)`` is true find no input; return their names."""
-    start, counts, found = LocalPart.start, {}, []
-
-    class Gone:
-        data = None
-
-        def __init__(self, part):
-            self.part = part
-
-        def note(self, timeout=None):
-            raise InputLost(self.part.name, "ObjectLostError")
-
-        def _carry_out(self):
-            return None, None
-
-    def started(part, method, *arguments):
-        count = counts[part.name, method] = counts.get((part.name, method), 0) + 1
-        if lost(part.name, method, count):
-            found.append((part.name, method))
-            return Gone(part)
-        return start(part, method, *arguments)
-
-    monkeypatch.setattr(LocalPart, "start", started)
-    # As on Ray, the errors of calls are raised by their notes only.
-    monkeypatch.setattr(SerialEngine, "first_done", lambda engine, calls: calls[0])
-    monkeypatch.setattr(SerialEngine, "all_done", lambda engine, calls: list(calls))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "part", "method"),
-    [
-        ("impala", "learner-0", "learn"),
-        ("impala", "actor-0", "play"),
-        ("ga3c", "learner-0", "learn"),
-        ("ga3c", "learner-0", "predict"),
-        ("ga3c", "actor-0", "step"),
-        ("apex", "learner-0", "learn"),
-        ("apex", "replay-0", "add"),
-        ("apex", "replay-0", "update_priorities"),
-        ("es", "actor-0", "evaluate"),
-        ("es", "learner-0", "learn"),
-    ],
-)
-def test_a_part_whose_input_is_lost_is_neither_restarted_nor_rolled_back(
-    tmp_path, monkeypatch, algorithm, part, method
-):
-    config = config_for(tmp_path, algorithm, num_envs=4, **(REPLAY if algorithm == "apex" else {}))
-    driver = begun(config)
-    transitions = driver.replay.num_transitions if algorithm == "apex" else 0
-    found = lose_inputs(monkeypatch, lambda *call: call == (part, method, 2))
-    before, lives = driver.updates, dict(driver.lives)
-    for _ in range(12):
-        driver.advance(0.0)
-    assert found == [(part, method)] and driver.tally.lost_turns == 1
-    assert driver.tally.restarts == driver.tally.rollbacks == 0 and driver.lives == lives
-    assert driver.updates == before + 12
-    if algorithm == "apex":
-        assert driver.replay.num_transitions >= transitions > 0
-
-
-@pytest.mark.parametrize("method", ["gradient", "apply"])
-@pytest.mark.parametrize("learners", [["learner-1"], ["learner-0", "learner-1", "learner-2"]])
-def test_learners_whose_input_is_lost_stay_equal_without_a_rollback(tmp_path, monkeypatch, method, learners):
-    topology = {"num_learners": 3, "num_actors": 3}
-    driver = begun(config_for(tmp_path, "impala", num_envs=6, topology=topology))
-    found = lose_inputs(monkeypatch, lambda name, called, n: name in learners and (called, n) == (method, 2))
-    before = driver.updates
-    for _ in range(4):
-        driver.advance(0.0)
-    assert len(found) == len(learners) == driver.tally.lost_turns
-    assert driver.tally.restarts == driver.tally.rollbacks == 0 and driver.updates == before + 4
-    states = [learner.thing.get_state()[1] for learner in driver.of_role("learner")]
-    names = states[0].keys() - {"generator"}  # each learner draws minibatches of its own
-    assert all(np.array_equal(states[0][name], other[name]) for other in states for name in names)

@@ -442,7 +442,7 @@ def test_another_machine_is_warned_about(tmp_path, capsys, monkeypatch):
         ("apex", {"num_replay_shards": 2}, "learner-0", "life", None),
     ],
 )
-def test_no_checkpoint_is_made_of_a_part_that_was_born_anew(
+def test_no_checkpoint_is_made_of_a_part_that_was_restarted(
     tmp_path, algorithm, topology, name, attribute, unborn
 ):
     """It would store a part's initial state instead of what the part has learned."""

@@ -14,7 +14,7 @@ REQUIRED = (
     *(f"parcade/zoo/agents/{game}/card.json" for game in ("beam_rider", "breakout", "pong", "qbert")),
     "parcade/zoo/agents/space_invaders/card.json",
 )
-# ROMs; machine code and notes made of them, which lie in caches beside the modules; videos; pickles.
+# ROMs; machine code and notes made of them, which lie in caches next to the modules; videos; pickles.
 FORBIDDEN = (
     "*.bin",
     "*.a26",
