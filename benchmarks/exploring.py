@@ -10,6 +10,7 @@ eight moments of a recorded path.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -63,7 +64,7 @@ def explore(kind: str, seed: int, frames: int, recordings: Path | None) -> dict[
     if recordings:
         recording.save(recordings / f"{GAME}-{kind}-{seed}.json")
     return {
-        "game": GAME, "places": kind, "ram": PLACES[kind], "seed": seed, "frames": explorer.frames,
+        "game": GAME, "places": kind, "ram": PLACES[kind], "seed": seed, "frames": frames,
         "score": score, "steps": explorer.map.best().steps, "num_places": len(explorer.map.places),
         "cpu_seconds": round(seconds, 1), "curve": curve, "commit": commit(), "machine": machine(),
         "command": f"python benchmarks/exploring.py {' '.join(sys.argv[1:])}".strip(),
@@ -85,23 +86,32 @@ def draw(recording: Recording, path: Path) -> None:
     imsave(path, np.concatenate(lines, 0))
 
 
+def directory(text: str) -> Path:
+    """An existing directory."""
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: expected an existing directory")
+    return Path(text)
+
+
 def main() -> None:
     """Explore what is missing, and write the results."""
     parser = script_parser(__doc__)
     parser.add_argument("--frames", type=whole_number, default=20_000_000)
     parser.add_argument("--seeds", type=whole_number, nargs="+", default=[1, 2, 3])
     parser.add_argument("--out", type=output_file, default=ROOT / "benchmarks" / "results" / "exploring.json")
-    parser.add_argument("--recordings", type=Path, help="existing directory for the best paths")
+    parser.add_argument("--recordings", type=directory, help="existing directory for the best paths")
     parser.add_argument("--picture", type=output_file, help="only draw the path of --of")
     parser.add_argument("--of", type=Path, help="a recording")
     flags = parser.parse_args()
     if flags.picture:
+        if flags.of is None:
+            parser.error("--picture shows the path of --of RECORDING")
         draw(load_recording(flags.of), flags.picture)
         return
     rows = json.loads(flags.out.read_text()) if flags.out.exists() else []
     for seed in flags.seeds:
         for kind in PLACES:
-            if any((row["places"], row["seed"]) == (kind, seed) for row in rows):
+            if any((row["places"], row["seed"], row["frames"]) == (kind, seed, flags.frames) for row in rows):
                 continue
             rows.append(explore(kind, seed, flags.frames, flags.recordings))
             flags.out.write_text(json.dumps(rows) + "\n")

@@ -5,8 +5,11 @@
 
 There is no policy and no gradient: random actions, and consoles whose states can be saved and restored. A
 place is what the screen shows, shrunk to 11x8 points of eight grey levels, or some bytes of RAM: 42/8 is byte
-42 in steps of 8. The best path is written as a recording, for ``parcade watch``, ``--start-states`` and
-``examples/clone_recording.py``. Paper: Ecoffet 2021, "First return, then explore" (Nature 590, 580-586).
+42 in steps of 8. From a place, a console explores for 100 steps, or until it loses a life; such a last step
+reaches no place. A place takes about 12 kB of memory. The best path is written as a recording, for ``parcade
+watch``, ``--start-states`` and ``examples/clone_recording.py``.
+
+Paper: Ecoffet 2021, "First return, then explore" (Nature 590, 580-586).
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import parcade
 from parcade.atari.preprocess import grey_table
 from parcade.atari.recording import Recording, Session
 from parcade.errors import UsageError, reported
-from parcade.files.outputs import check_output_file
+from parcade.files.outputs import check_output_file, writes_output
 from parcade.flags import parse
 from parcade.ranges import Count, Range, check_ranges
 
@@ -89,8 +92,6 @@ class Map:
     def add(self, key: bytes, score: int, steps: int, trail: Trail, state: dict[str, bytes]) -> None:
         """Keep the way to a new place, or a better one to a known place, which then counts as unseen."""
         known = self.places.get(key)
-        if known is not None and known.is_better_than(score, steps):
-            return  # another console has come here in the same step
         number = len(self._in_order) if known is None else known.number
         place = self.places[key] = Place(number, score, steps, trail, state)
         if known is None:
@@ -115,7 +116,7 @@ class Explorer:
         self._random = np.random.default_rng(seed)
         self._arcade = parcade.Arcade(game, num_consoles)
         self._choices = np.array(self._arcade.actions, np.uint8)
-        self._levels = grey_table(pal=False) * np.float32(GREY_LEVELS / 256)
+        self._levels = grey_table(self._arcade.machine.pal) * np.float32(GREY_LEVELS / 256)
         self._arcade.reset(seed=seed)
         # Of each console: where it started, its steps and actions since, its score, and whether it goes on.
         self._starts: list[Place | None] = [None] * num_consoles
@@ -123,7 +124,8 @@ class Explorer:
         self._history = np.zeros((num_consoles, STEPS_FROM_A_PLACE), np.uint8)
         self._scores = np.zeros(num_consoles, int)
         self._goes_on = np.zeros(num_consoles, bool)
-        self._keep([0], self._keys([0]), [0], [Trail(None, b"")])
+        (start,) = self._keys([0])
+        self._keep({start: (0, 0, 0)}, [Trail(None, b"")])
 
     def step(self) -> None:
         """Play a step on all consoles. Those at the end of their way first return to a place each."""
@@ -158,23 +160,25 @@ class Explorer:
 
     def _keep_better(self, rows: np.ndarray) -> None:
         """Keep the places where these consoles are, if they are new or were reached better than ever."""
-        kept, keys, steps, trails = [], [], [], []
-        for row, key in zip(rows, self._keys(rows), strict=True):
-            start, taken = self._starts[row], int(self._steps[row])
-            if self.map.needs(key, int(self._scores[row]), start.steps + taken):
-                kept.append(row)
-                keys.append(key)
-                steps.append(start.steps + taken)
-                trails.append(Trail(start.trail, self._history[row, :taken].tobytes()))
-        if kept:
-            self._keep(kept, keys, steps, trails)
+        best: dict[bytes, tuple[int, int, int]] = {}  # by key: score, -steps and row
+        for row, key in zip(rows.tolist(), self._keys(rows), strict=True):
+            score, steps = int(self._scores[row]), self._starts[row].steps + int(self._steps[row])
+            if self.map.needs(key, score, steps) and (key not in best or (score, -steps) > best[key][:2]):
+                best[key] = (score, -steps, row)
+        trails = [
+            Trail(self._starts[row].trail, self._history[row, : self._steps[row]].tobytes())
+            for _, _, row in best.values()
+        ]
+        self._keep(best, trails)
 
-    def _keep(self, rows: list[int], keys: list[bytes], steps: list[int], trails: list[Trail]) -> None:
-        state = self._arcade.get_state(np.array(rows))
-        for at, row in enumerate(rows):
+    def _keep(self, best: dict[bytes, tuple[int, int, int]], trails: list[Trail]) -> None:
+        if not best:
+            return
+        state = self._arcade.get_state([row for _, _, row in best.values()])
+        for at, (key, (score, steps, _)) in enumerate(best.items()):
             # 100 kB of mostly zeros, which take 8 kB.
             packed = {name: zlib.compress(state[name][at].tobytes(), 1) for name in self._arcade.arrays}
-            self.map.add(keys[at], int(self._scores[row]), steps[at], trails[at], packed)
+            self.map.add(key, score, -steps, trails[at], packed)
 
     def _keys(self, rows: np.ndarray | list[int]) -> list[bytes]:
         """Return the keys of the places where these consoles are."""
@@ -190,11 +194,16 @@ class Explorer:
         return [row.tobytes() for row in levels.astype(np.uint8)]
 
     def recording(self) -> tuple[int, Recording]:
-        """Play the way to the best place on a new console; return its score and the recording."""
-        session, score = Session(self._game, self._seed), 0
-        for action in self.map.best().trail.all_actions():
+        """Play the way to the best place on a new console; return its score and the recording.
+
+        Errors: RuntimeError if the score is another one.
+        """
+        session, score, best = Session(self._game, self._seed), 0, self.map.best()
+        for action in best.trail.all_actions():
             for _ in range(FRAMES_PER_STEP):
                 score += session.act(action)
+        if score != best.score:
+            raise RuntimeError(f"the best path has {score} points when played again; expected {best.score}")
         return score, session.recording()
 
 
@@ -232,6 +241,7 @@ class Flags:
 def explore(flags: Flags) -> Explorer:
     """Explore until the frames are played, or Ctrl-C; then play the best path again, and record it."""
     try:
+        Session(flags.game).recording()  # refuses a ROM of which there are no recordings
         explorer = Explorer(flags.game, flags.consoles, flags.seed, [ram_byte(word) for word in flags.ram])
     except ValueError as error:  # of the consoles
         raise UsageError(str(error)) from None
@@ -245,10 +255,14 @@ def explore(flags: Flags) -> Explorer:
                 print(f"{shown:13,} frames: {len(explorer.map.places):7,} places, {reached}", flush=True)
     except KeyboardInterrupt:
         print(f"stopped after {explorer.frames:,} frames")
+    if explorer.map.best().steps == 0:
+        print("no place was reached with more points than the start has; there is no path to record")
+        return explorer
     score, recording = explorer.recording()
     print(f"played again on a new console: {score:,} points")
     if flags.out:
-        recording.save(Path(flags.out))
+        with writes_output("out", flags.out):
+            recording.save(Path(flags.out))
         print(f"wrote {flags.out}; to see it: parcade watch {flags.out}")
     return explorer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,8 @@ def check_video(path: str) -> None:
     """Check that a video can be written there. Errors: UsageError."""
     if Path(path).suffix.lower() != ".mp4":
         raise UsageError(f"video {path} does not end in .mp4; use a name ending in .mp4")
+    if Path(path).exists() and not Path(path).is_file():
+        raise UsageError(f"video {path} is not a file; use another path")
     check_output_file("video", path)
 
 
@@ -67,27 +70,60 @@ def in_terminal(frames_per_second: float) -> Iterator[Show]:
 def in_video(path: str, frames_per_second: float) -> Iterator[Show]:
     """Write frames as H.264 at twice the console's resolution, which plays in real time.
 
-    Errors: UsageError when the file cannot be written.
+    The file appears when it is complete; a block that raises leaves what was there before.
+    Errors: UsageError when the file cannot be written, or would have no frame.
     """
-    import imageio_ffmpeg
-
-    send: Callable[[Any], None] | None = None
-
-    def show(picture: np.ndarray, status: str) -> None:
-        nonlocal send
-        if send is None:  # the size is known now
-            height, width, _ = picture.shape
-            writer = imageio_ffmpeg.write_frames(
-                path, (width * SCALE, height * SCALE), fps=frames_per_second, codec="libx264",
-                macro_block_size=1, quality=8, ffmpeg_log_level="quiet",
-            )  # fmt: skip
-            send = stack.enter_context(contextlib.closing(writer)).send
-            send(None)
-        send(np.ascontiguousarray(picture.repeat(SCALE, axis=0).repeat(SCALE, axis=1)))
-
+    target = Path(path).resolve()
+    encoder = _Encoder(target.with_name(f".{target.stem}.{os.getpid()}.mp4"), frames_per_second)
     try:
-        with contextlib.ExitStack() as stack:
-            yield show
+        with contextlib.closing(encoder):
+            yield encoder.show
+        encoder.check()
+        encoder.path.replace(target)
     except OSError as error:  # of the encoder's pipe, with the encoder's whole output
         reason = str(error).splitlines()[0]
         raise UsageError(f"video={path} could not be written ({reason}); use another path") from None
+    finally:
+        encoder.path.unlink(missing_ok=True)
+
+
+class _Encoder:
+    """Encodes frames into the file ``path``."""
+
+    def __init__(self, path: Path, frames_per_second: float) -> None:
+        self.path = path
+        self._frames_per_second = frames_per_second
+        self._frames = 0
+        self._writer: Any = None
+
+    def show(self, picture: np.ndarray, status: str) -> None:
+        """Encode a frame; the first one decides the size."""
+        import imageio_ffmpeg
+
+        if self._writer is None:
+            height, width, _ = picture.shape
+            self._writer = imageio_ffmpeg.write_frames(
+                str(self.path), (width * SCALE, height * SCALE), fps=self._frames_per_second,
+                codec="libx264", macro_block_size=1, quality=8, ffmpeg_log_level="quiet",
+            )  # fmt: skip
+            self._writer.send(None)
+        self._writer.send(np.ascontiguousarray(picture.repeat(SCALE, axis=0).repeat(SCALE, axis=1)))
+        self._frames += 1
+
+    def close(self) -> None:
+        """Finish the file."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def check(self) -> None:
+        """Check that the file has all frames: an encoder that fails says nothing. Errors: OSError."""
+        import imageio_ffmpeg
+
+        if self._frames == 0:
+            raise OSError("there is no frame to write")
+        try:
+            written, _ = imageio_ffmpeg.count_frames_and_secs(str(self.path))
+        except RuntimeError:
+            written = 0
+        if written != self._frames:
+            raise OSError(f"only {written} of {self._frames} frames were written; is the disk full?")

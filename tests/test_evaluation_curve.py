@@ -205,6 +205,36 @@ def test_tensorboard_shows_the_curve_of_each_rules(run):
     assert [step for step, _ in scalars(run, metric, metric)] == [64, 128, 192]
     assert scalars(run, metric, metric) == points(run, metric)
     assert len(list((run / metric).iterdir())) == 1
+    shutil.rmtree(run / "evaluation")
+    assert curve(run) == 0, "nothing is played, as of a curve that an earlier version scored"
+    assert scalars(run, metric, metric) == points(run, metric)
+
+
+def test_tensorboard_shows_the_scores_of_all_processes(run, monkeypatch):
+    metric, played = "evaluation/sampled", evaluation_curve.play
+
+    def another_process_scores_all_meanwhile(agent, plan, task):
+        monkeypatch.setattr(evaluation_curve, "play", played)
+        assert curve(run) == 0
+        return played(agent, plan, task)
+
+    monkeypatch.setattr(evaluation_curve, "play", another_process_scores_all_meanwhile)
+    assert curve(run) == 0
+    assert len(points(run, metric)) == 4 and scalars(run, metric, metric) == points(run, metric)
+
+
+def test_scores_that_an_earlier_version_stored_without_steps_still_count(run, played):
+    metric = "evaluation/sampled"
+    assert curve(run) == 0
+    rows = [json.loads(line) for line in (run / FILE).read_text().splitlines()]
+    (run / FILE).write_text("".join(json.dumps({**row, "steps": None}) + "\n" for row in rows))
+    with pytest.raises(parcade.UsageError, match="damaged"):
+        Evaluations(run)
+    for row in rows:
+        del row["steps"]
+    (run / FILE).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert curve(run) == 0 and len(played) == 4
+    assert scalars(run, metric, metric) == points(run, metric)
 
 
 def test_a_curve_has_the_names_and_the_axis_of_another_library(tmp_path):
@@ -221,7 +251,9 @@ def test_a_curve_has_the_names_and_the_axis_of_another_library(tmp_path):
 def test_a_score_that_tensorboard_cannot_show_is_stored(run, capsys):
     (run / "evaluation").write_text("a file")
     assert curve(run) == 0
-    assert "warning: TensorBoard does not show this score (Not a directory)" in capsys.readouterr().err
+    assert (
+        capsys.readouterr().err.count("warning: TensorBoard does not show the curve (Not a directory)") == 1
+    )
     assert len(points(run, "evaluation/sampled")) == 4
 
 

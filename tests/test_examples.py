@@ -18,6 +18,7 @@ import parcade
 from parcade.atari.recording import Session, load_recording
 from parcade.cli import main
 from parcade.envs.settings import EnvSettings
+from parcade.errors import UsageError
 from parcade.integrations.gym import register
 from parcade.model.policy import NetworkConfig
 
@@ -221,13 +222,33 @@ def test_exploring_keeps_the_best_way_to_a_place_and_returns_to_rare_ones_more_o
             places.add(key, score, steps, None, {})
     assert [(place.score, place.steps) for place in places.places.values()] == [(0, 0), (6, 99), (6, 98)]
     assert places.best() is places.places[b"c"]
-    places.add(b"c", 6, 99, None, {})
-    assert places.best().steps == 98
     for _ in range(99):
         places.needs(b"a", 0, 0)
     chosen = [place.number for place in places.choose(np.random.default_rng(0), 21_000)]
     # Weights 1/10, 1 and 1.
     assert np.bincount(chosen) == pytest.approx([1000, 10_000, 10_000], rel=0.1)
+
+
+def test_of_several_ways_to_a_place_in_one_step_the_best_is_kept():
+    explorer = load_example("go_explore").Explorer("breakout", 4, 0, [(0, 255)])
+    explorer.step()
+    explorer._keys = lambda rows: [b"new"] * len(rows)
+    explorer._scores[:] = 3, 50, 50, 7
+    explorer._steps[:] = 1, 9, 8, 1
+    explorer._keep_better(np.arange(4))
+    place = explorer.map.places[b"new"]
+    assert (place.score, place.steps, len(place.trail.actions)) == (50, 8, 8)
+
+
+def test_exploring_without_points_and_of_a_rom_that_cannot_be_recorded_writes_nothing(tmp_path, capsys):
+    example, out = load_example("go_explore"), str(tmp_path / "best.json")
+    example.explore(example.Flags("pong", frames=2_000, consoles=4, ram=("0",), out=out))
+    assert "no place was reached with more points than the start has" in capsys.readouterr().out
+    rom = tmp_path / "unknown.bin"
+    rom.write_bytes(b"\xea" * 4092 + b"\x00\xf0\x00\xf0")
+    with pytest.warns(UserWarning, match="not a known game"), pytest.raises(UsageError, match="recorded"):
+        example.explore(example.Flags(str(rom), frames=2_000, out=out))
+    assert not (tmp_path / "best.json").exists()
 
 
 def test_exploring_that_is_interrupted_records_the_best_path_so_far(tmp_path, monkeypatch, capsys):

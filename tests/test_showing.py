@@ -1,5 +1,10 @@
 """Frames in the terminal and as videos."""
 
+import os
+import subprocess
+import sys
+
+import imageio_ffmpeg
 import numpy as np
 import pytest
 from videos import frames_of_video
@@ -37,9 +42,11 @@ def test_a_recording_becomes_a_video_of_all_its_frames(tmp_path, capsys, players
 def test_a_video_that_cannot_be_written_is_refused_before_the_replay(tmp_path, capsys):
     recording = tmp_path / "pong.json"
     record(recording, 1)
+    (tmp_path / "full.mp4").symlink_to("/dev/full")
     for video, said in (
         (tmp_path / "pong.avi", "does not end in .mp4"),
         (tmp_path / "no" / "pong.mp4", "does not exist; create it"),
+        (tmp_path / "full.mp4", "full.mp4 is not a file; use another path"),
     ):
         assert main(["watch", str(recording), "--video", str(video)]) == 2
         assert said in capsys.readouterr().err
@@ -49,14 +56,47 @@ def test_a_video_that_cannot_be_written_is_refused_before_the_replay(tmp_path, c
     assert "for an agent use: parcade eval zoo:pong --video" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # imageio_ffmpeg's open pipe
-def test_a_video_of_a_recording_on_a_full_disk_is_one_line(tmp_path, capsys):
+@pytest.mark.processes
+def test_a_video_for_which_there_is_no_space_is_one_line_and_replaces_nothing(tmp_path):
     record(tmp_path / "pong.json", 1)
-    video = tmp_path / "full.mp4"
-    video.symlink_to("/dev/full")
-    assert main(["watch", str(tmp_path / "pong.json"), "--video", str(video)]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"parcade: video={video} could not be written") and error.count("\n") == 1
+    video = tmp_path / "small.mp4"
+    video.write_text("an earlier video")
+    encoder = tmp_path / "ffmpeg"  # which writes files of 1 kB at most
+    encoder.write_text(f'#!/bin/bash\nulimit -f 1\nexec {imageio_ffmpeg.get_ffmpeg_exe()} "$@"\n')
+    encoder.chmod(0o700)
+    done = subprocess.run(
+        [sys.executable, "-m", "parcade", "watch", str(tmp_path / "pong.json"), "--video", str(video)],
+        env={**os.environ, "IMAGEIO_FFMPEG_EXE": str(encoder)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2, done.stderr
+    assert f"video={video} could not be written" in done.stderr.splitlines()[-1]
+    assert video.read_text() == "an earlier video"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_video_without_all_its_frames_is_an_error(tmp_path, monkeypatch, capsys):
+    record(tmp_path / "pong.json", 1)
+    command = ["watch", str(tmp_path / "pong.json"), "--video", str(tmp_path / "pong.mp4")]
+    monkeypatch.setattr("imageio_ffmpeg.count_frames_and_secs", lambda path: (49, 1.0))
+    assert main(command) == 2
+    assert "(only 49 of 50 frames were written; is the disk full?)" in capsys.readouterr().err
+    Session("pong", 3).recording().save(tmp_path / "pong.json")
+    assert main(command) == 2
+    assert "(there is no frame to write)" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["pong.json"]
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, ValueError])
+def test_a_video_that_is_cut_short_leaves_the_earlier_one(tmp_path, ending):
+    video = tmp_path / "pong.mp4"
+    video.write_text("an earlier one")
+    with pytest.raises(ending), showing.in_video(str(video), 60) as show:
+        show(np.zeros((210, 160, 3), np.uint8), "")
+        raise ending
+    assert video.read_text() == "an earlier one" and len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.parametrize(("rate", "frames", "seconds"), [(60, [1, 3, 5], 1 / 30), (15, range(6), 1 / 15)])

@@ -124,10 +124,10 @@ def watch(arguments: list[str]) -> int:
             )
         _watch_recording(Path(flags.run), flags.video)
         return 0
-    if flags.video:
-        raise UsageError(f"video is for a recording; for an agent use: parcade eval {flags.run} --video ...")
     # Before anything is compiled. Without an agent or a screen, a terminal would not help.
     require_screen(load_config(agent_directory(flags.run), flags.env).game)
+    if flags.video:
+        raise UsageError(f"video is for a recording; for an agent use: parcade eval {flags.run} --video ...")
     require_terminal(f"use: parcade eval {flags.run} --video out.mp4")
     agent = load(flags.run, flags.env, flags.checkpoint_frames)
     show(agent, games=flags.episodes, seed=flags.seed, greedy=flags.greedy)

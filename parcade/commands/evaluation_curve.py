@@ -15,10 +15,9 @@ from parcade.errors import UsageError
 from parcade.files.kept_policies import kept_policies, policy_directory
 from parcade.files.outputs import why_not_writable
 from parcade.history.bands import half_width
-from parcade.history.evaluation_events import EvaluationEvents
 from parcade.history.evaluations import Evaluation, Evaluations, metric_of, training_of
 from parcade.history.runs import Runs
-from parcade.report.metric_names import names_for
+from parcade.report.metric_names import MetricNames, names_for
 
 if TYPE_CHECKING:
     from parcade.agent import Agent
@@ -37,7 +36,7 @@ def evaluate_curve(flags: EvalFlags) -> int:
     config = load_config(run, flags.env)
     if not (config.run.keep_policy_frames > 0 or kept_policies(run)):
         raise UsageError(f"{run} kept no policies, which make a curve; train with --keep-policy-frames N")
-    curve, runs = _Curve(flags, run, _events_of(run, config)), Runs(run)
+    curve, runs = _Curve(flags, run, _tensorboard_names(config)), Runs(run)
     is_told = False
     while True:
         # Asked before looking for policies: the last one is written before the training ends.
@@ -52,6 +51,7 @@ def evaluate_curve(flags: EvalFlags) -> int:
         time.sleep(WAIT_SECONDS)
     if not curve.rows:
         raise UsageError(f"{run} has kept no policy so far; wait for the first one with --follow")
+    curve.show_stored_in_tensorboard()
     if flags.json:
         print(json.dumps([row.to_json() for row in curve.rows]))
     else:
@@ -65,14 +65,13 @@ def _is_training(runs: Runs) -> bool:
     return any(summary["status"] in ("waiting", "running") for summary in runs.scan())
 
 
-def _events_of(run: Path, config: TrainConfig) -> EvaluationEvents | None:
-    """Return where the curve goes for TensorBoard, if the training's metrics went there."""
+def _tensorboard_names(config: TrainConfig) -> MetricNames | None:
+    """Return the names that the training's metrics have in TensorBoard, if they go there."""
     from parcade.algorithms.table import algorithm_row
 
     if "tensorboard" not in config.run.track:
         return None
-    head = algorithm_row(config.run.algorithm).make.head
-    return EvaluationEvents(run, names_for(config.run.metric_names, head))
+    return names_for(config.run.metric_names, algorithm_row(config.run.algorithm).make.head)
 
 
 class _Curve:
@@ -82,14 +81,16 @@ class _Curve:
     first policy on.
     """
 
-    def __init__(self, flags: EvalFlags, run: Path, events: EvaluationEvents | None) -> None:
+    def __init__(self, flags: EvalFlags, run: Path, names: MetricNames | None) -> None:
         self.rows: list[Evaluation] = []
         self.metric = ""
         self._flags = flags
         self._run = run
         self._rules = rules_of(flags)
         self._stored = Evaluations(run)
-        self._events = events
+        self._names = names
+        self._is_shown = False
+        self._warning = ""
         self._plan: Plan | None = None
 
     @property
@@ -142,17 +143,28 @@ class _Curve:
         new = Evaluation(self.metric, digest, progress, result)
         if not self._stored.add(new):
             return None
-        self._show_tensorboard(new)
+        self.show_in_tensorboard()
         return new
 
-    def _show_tensorboard(self, new: Evaluation) -> None:
-        if self._events is None:
+    def show_in_tensorboard(self) -> None:
+        """Write the curve for TensorBoard, if the training's metrics go there; warn if that fails."""
+        if self._names is None:
             return
         try:
-            self._events.add(new, self._stored.rows)
+            self._stored.show_in_tensorboard(self.metric, self._names)
+            self._is_shown = True
         except OSError as error:
-            reason = error.strerror or error
-            print(f"warning: TensorBoard does not show this score ({reason}); it is stored", file=sys.stderr)
+            self._warn_once(f"warning: TensorBoard does not show the curve ({error.strerror or error})")
+
+    def _warn_once(self, warning: str) -> None:
+        if warning != self._warning:
+            print(warning, file=sys.stderr)
+        self._warning = warning
+
+    def show_stored_in_tensorboard(self) -> None:
+        """Do so for a curve of which nothing was played now, if the run's directory can be written."""
+        if not self._is_shown and why_not_writable(self._run) is None:
+            self.show_in_tensorboard()
 
     def _load(self, frames: int) -> Agent:
         from parcade.agent import load

@@ -19,7 +19,9 @@ from parcade.files.locks import alone_in
 from parcade.files.reading import fits, read_object
 from parcade.files.run_directory import POLICIES, write_text
 from parcade.history.series import number
+from parcade.report.metric_names import MetricNames
 from parcade.report.metrics import AXES
+from parcade.report.tensorboard_writer import replace_curve
 
 FILE = "evaluations.jsonl"
 PREFIX = "evaluation/"
@@ -51,8 +53,8 @@ def meaning_of(metric: str) -> str:
 class Evaluation:
     """One line: the score of a policy under the rules of ``metric``.
 
-    ``progress`` holds the counters of its training, by the names of ``AXES``; ``policy_sha256`` is that of
-    its weights; ``result`` is what ``parcade eval`` stores.
+    ``progress`` holds the counters of its training, by the names of ``AXES``, at least ``frames``;
+    ``policy_sha256`` is that of its weights; ``result`` is what ``parcade eval`` stores.
     """
 
     metric: str
@@ -130,7 +132,8 @@ class Evaluations:
         try:
             data = json.loads(line)
             (metric,) = filter(is_evaluation, data)
-            progress = {name: data[name] for name in AXES}
+            progress = {"frames": data["frames"]}  # earlier versions wrote fewer counters than today's
+            progress |= {name: data[name] for name in AXES if name in data}
             row = Evaluation(metric, data["policy_sha256"], progress, data["result"])
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             row = None
@@ -168,6 +171,21 @@ class Evaluations:
             self.rows = sorted([*others, new], key=lambda row: (row.metric, row.frames))
             self._write()
         return True
+
+    def show_in_tensorboard(self, metric: str, names: MetricNames) -> None:
+        """Write a metric as events of TensorBoard, in the run's folder of its name. Errors: OSError.
+
+        Not next to the training's events: TensorBoard reads no more of a file once a later one is in its
+        folder. Scores over decisions need rows with ``steps``, which earlier versions did not write.
+        """
+        with alone_in(self._run / POLICIES):
+            self.rows = self._read()
+            points = [
+                (int(row.progress[names.axis]), float(row.result["score_mean"]))
+                for row in self.rows
+                if row.metric == metric and names.axis in row.progress
+            ]
+            replace_curve(self._run / metric, names.evaluation or metric, points)
 
     def _write(self) -> None:
         try:
