@@ -1,4 +1,4 @@
-// Comparing runs in one chart: any metric, over frames, wall clock or CPU time, each run or the mean over seeds.
+// Comparing runs in one chart: any metric, over frames, steps, wall clock or CPU time, each run or the mean over seeds.
 
 import { get, getText, post } from "./api.js";
 import { Chart, markOf, seriesOf } from "./chart.js";

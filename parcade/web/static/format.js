@@ -39,7 +39,7 @@ export const score = (value) => (value === null || value === undefined ? "–" :
 export const timeOfDay = (seconds) => new Date(seconds * 1000).toLocaleString();
 
 export const AXES = [
-  ["frames", "frames"], ["wall_seconds", "wall clock"], ["cpu_seconds", "CPU time"],
+  ["frames", "frames"], ["steps", "steps"], ["wall_seconds", "wall clock"], ["cpu_seconds", "CPU time"],
 ];
 export const axisFormat = (axis) => (axis.endsWith("_seconds") ? duration : human);
 
