@@ -201,6 +201,11 @@ def test_places_that_were_explored_are_reached_again_by_their_actions_alone(tmp_
         assert zlib.decompress(place.state["memory"])[:128] == session.arcade.ram[0].tobytes()
 
 
+def test_the_path_that_comes_with_the_examples_has_its_points_here_and_on_ale_py():
+    recording = load_recording(EXAMPLES / "montezuma_revenge.json")
+    assert sum(reward for _, reward in recording.replay()) == ale_score(recording) == 7900
+
+
 def test_exploring_depends_on_the_seed_alone_and_bytes_of_ram_can_tell_places_apart():
     example = load_example("go_explore")
     flags = example.Flags("breakout", frames=20_000, consoles=4, ram=("99/4", "101"), seed=1)
