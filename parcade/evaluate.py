@@ -190,7 +190,7 @@ def record_video(agent: Agent, path: str | Path, *, games: int = 1, **play: Any)
     _checked_seed(**play)
     check_video_of(agent, str(path))
     with in_video(str(path), FRAMES_PER_SECOND / agent.config.env.frame_skip) as show:
-        return _show_episodes(agent, games, show, **play)
+        return list(_show_episodes(agent, games, show, **play))
 
 
 def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) -> None:
@@ -205,21 +205,19 @@ def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) 
     scores: list[float] = []
     frames_per_second = FRAMES_PER_SECOND / agent.config.env.frame_skip
     with in_terminal(frames_per_second) as show, contextlib.suppress(KeyboardInterrupt):
-        _show_episodes(agent, games, show, scores, seed=seed, greedy=greedy)
+        for score in _show_episodes(agent, games, show, seed=seed, greedy=greedy):
+            scores.append(score)  # one by one: Ctrl-C keeps the earlier ones
     if scores:
         print(f"score {', '.join(f'{score:g}' for score in scores)}")
 
 
-def _show_episodes(
-    agent: Agent, games: int, show: Show, scores: list[float] | None = None, **play: Any
-) -> list[float]:
-    """Show episodes; return their scores, which are also appended to ``scores``."""
-    scores = [] if scores is None else scores
+def _show_episodes(agent: Agent, games: int, show: Show, **play: Any) -> Iterator[float]:
+    """Show episodes; yield the score of each when it ends."""
     with contextlib.closing(played_frames(agent, **play)) as played:
         for picture, score, ended in played:
             show(picture, f"score {score:g}")
             if ended:
-                scores.append(score)
-                if len(scores) == games:
-                    break
-    return scores
+                yield score
+                games -= 1
+            if games == 0:
+                return
