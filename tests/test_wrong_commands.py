@@ -212,7 +212,7 @@ BAD = {
     ),
     "a watch without a terminal": ("watch zoo:pong", "use: parcade eval zoo:pong --video out.mp4"),
     "a watch of no agent": ("watch zoo:nope", "unknown zoo agent 'nope'"),
-    "a watch of no run": ("watch norun", "norun/config.json does not exist"),
+    "a watch of no run": ("watch norun", "norun does not exist; expected a run's directory or a recording"),
     "a greedy race alone": ("race pong --greedy", "--against zoo:pong"),
     "a population without end": (
         "train tiny_catch --algorithm es --population 1e12",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from parcade.commands.evaluation_plan import EvalFlags, check_numbers, plan_of, play, rules_of
-from parcade.errors import UsageError
+from parcade.errors import UsageError, in_short
 from parcade.files.outputs import writes_output
 
 
@@ -124,8 +124,11 @@ def watch(arguments: list[str]) -> int:
             )
         _watch_recording(Path(flags.run), flags.video)
         return 0
+    run = agent_directory(flags.run)
+    if not os.path.exists(run):
+        raise UsageError(f"{in_short(flags.run)} does not exist; expected a run's directory or a recording")
     # Before anything is compiled. Without an agent or a screen, a terminal would not help.
-    require_screen(load_config(agent_directory(flags.run), flags.env).game)
+    require_screen(load_config(run, flags.env).game)
     if flags.video:
         raise UsageError(f"video is for a recording; for an agent use: parcade eval {flags.run} --video ...")
     require_terminal(f"use: parcade eval {flags.run} --video out.mp4")
