@@ -41,11 +41,12 @@ def watch_episode(path: Path, video: str = "") -> None:
                 steps += 1
                 for picture in pictures:
                     show(screen.palette[picture], f"{config.game}   score {score:g}")
-    if (steps, score) != (len(recording.actions), recording.score):
-        raise UsageError(
-            f"{path}: the replay has score {score:g} after {steps} steps, expected {recording.score:g} after "
-            f"{len(recording.actions)}; another version of parcade recorded it"
-        )
+            if (steps, score) != (len(recording.actions), recording.score):
+                raise UsageError(
+                    f"{path}: the replay has score {score:g} after {steps} steps, expected "
+                    f"{recording.score:g} after {len(recording.actions)}; another version of parcade "
+                    "recorded it"
+                )
     print(f"score {score:g} after {steps} steps, as recorded")
 
 

@@ -63,7 +63,7 @@ def test_a_saved_episode_becomes_a_video(saved, tmp_path, capsys):
     assert len(frames) == STEPS * 4 and np.abs(frames[-1] - last.astype(float)).mean() < 8
 
 
-def test_a_replay_that_differs_is_an_error(saved, shown, capsys):
+def test_a_replay_that_differs_is_an_error(saved, shown, capsys, tmp_path):
     path, _, _ = saved
     data = {name: value for name, value in json.loads(path.read_text()).items() if name != "sha256"}
     del data["schema_version"]
@@ -73,6 +73,9 @@ def test_a_replay_that_differs_is_an_error(saved, shown, capsys):
     assert re.search(rf"has score -?[0-2] after {STEPS} steps, expected 3 after {STEPS}; another", error), (
         error
     )
+    video = tmp_path / "other.mp4"
+    assert main(["watch", str(path.with_name(f"{other}.json")), "--video", str(video)]) == 2
+    assert not video.exists()
 
 
 def test_what_cannot_be_replayed_is_refused(saved, shown, capsys, monkeypatch, tmp_path):
