@@ -23,7 +23,10 @@ from parcade.integrations.gym import register
 from parcade.model.policy import NetworkConfig
 
 pytestmark = pytest.mark.processes
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from exploring import ale_score  # noqa: E402
 
 
 def load_example(name: str) -> ModuleType:
@@ -170,19 +173,6 @@ def test_recording_an_agent_refuses_wrong_flags_before_it_plays(action, words, s
     with pytest.raises(parcade.UsageError) as refused:
         example.main([action, "zoo:pong", *words])
     assert str(refused.value).startswith(says) and "\n" not in str(refused.value)
-
-
-def ale_score(recording):
-    """Play a recording of one episode on ale-py; return its score."""
-    ale_py = pytest.importorskip("ale_py")
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    ale = ale_py.ALEInterface()
-    ale.setInt("random_seed", recording.seed)
-    ale.setFloat("repeat_action_probability", 0.0)
-    ale.loadROM(ale_py.roms.get_rom_path(recording.game))
-    ale.reset_game()
-    (episode,) = recording.episodes
-    return sum(ale.act(ale_py.Action(action)) for action, _, frames in episode for _ in range(frames))
 
 
 def test_places_that_were_explored_are_reached_again_by_their_actions_alone(tmp_path):
