@@ -16,8 +16,7 @@ from .engine_cpu import Machine
 from .settings import VectorSettings
 
 ANY = (-(2**31), 2**31 - 1)
-TIA_BLOCKS = (st.LOGS - st.TIA) // st.TIA_WORDS
-# Words that say how far the frame of each TIA's block is drawn: [5, TIA_BLOCKS].
+# Words that say how far the frame of each TIA's block is drawn: [5, blocks].
 DRAWN_SO_FAR = np.add.outer(
     (st.T_LAST, st.T_START, st.T_STOP, st.T_LINE, st.T_LEFT), np.arange(st.TIA, st.LOGS, st.TIA_WORDS)
 )
@@ -234,7 +233,7 @@ def check_rows(saved: dict[str, np.ndarray], machine: Machine) -> None:
     bank = state[:, st.CART_BANK]
     if (bank % 4096).any():
         raise ValueError(f"saved state: CART_BANK is {bank.tolist()}; expected multiples of 4096")
-    last, start, stop, line, left = state.T[DRAWN_SO_FAR].astype(np.int64)  # each [TIA_BLOCKS, n]
+    last, start, stop, line, left = state.T[DRAWN_SO_FAR].astype(np.int64)  # each [blocks, n]
     wrong = (228 * line + 228 - left != last - start) | (stop - start != 228 * machine.height)
     # The blocks of a console that has not run yet, or comes from a GPU, are all zero.
     if (wrong & (stop != 0)).any():
