@@ -19,7 +19,7 @@ import numba
 import numpy as np
 from script_arguments import game_name_or_all, output_file, script_parser, whole_number
 
-from parcade.atari import console, engine_cpu, games, preprocess
+from parcade.atari import console, engine_cpu, games, joystick, preprocess
 from parcade.atari import state as st
 from parcade.machine.facts import commit, machine
 
@@ -52,7 +52,7 @@ def play_steps(
             s = state[e]
             for skip in range(FRAME_SKIP, 0, -1):
                 s[st.OBSERVED] = 1 if stages > 1 and skip <= 2 else 0
-                console.act(s, memory[e], rom, screen[e], random[e], program, actions[t, e], console.NOOP)
+                console.act(s, memory[e], rom, screen[e], random[e], program, actions[t, e], joystick.NOOP)
                 if stages > 2 and skip == 2:
                     engine_cpu.capture(s, screen[e], captured[e, 2])
             s[st.OBSERVED] = 0

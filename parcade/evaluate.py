@@ -167,7 +167,9 @@ def played_frames(
         while True:
             acted = _decide(agent, group, greedy)
             group.step(acted)
-            picture, _, terminated, truncated, infos = shown.step(acted.actions.numpy())
+            picture, _, terminated, truncated, infos = shown.step(
+                group.actions.for_env(acted.actions.numpy())
+            )
             ended = bool(terminated[0] | truncated[0])
             if ended:  # the console already shows the next episode
                 picture = infos["final_obs"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import engine_cpu, games, memory
+from . import engine_cpu, games, joystick, memory
 from .state import (
     CPU_JAMMED,
     DIFFICULTY,
@@ -69,6 +69,7 @@ class Arcade:
         self._terminal = state[:, TERMINAL]
         self._actions = np.zeros((num_consoles, 2), np.int64)
         self._actions_a, self._actions_b = self._actions.T
+        self._full_turns = np.zeros(num_consoles, np.int64)
         state[:] = self.machine.powered["state"]
         self.load(np.ones(num_consoles, bool), np.zeros(num_consoles, np.int64))
 
@@ -125,13 +126,21 @@ class Arcade:
             for e in np.flatnonzero(mask):
                 engine_cpu.reset_console(int(e), *self._rows, self.machine.rom, self.machine.program)
 
-    def act(self, actions: int | np.ndarray, actions_b: int | np.ndarray | None = None) -> np.ndarray:
+    def act(
+        self,
+        actions: int | np.ndarray,
+        actions_b: int | np.ndarray | None = None,
+        strengths: float | np.ndarray | None = None,
+    ) -> np.ndarray:
         """Play one frame with ale-py action ids (0-17), int `[n]`; return the rewards, int32 `[n]`.
 
         actions: player A's, who plays ale-py's games. actions_b: player B's, with the other joystick or
         paddle; None leaves it alone. A single integer is the action of all consoles. Rewards are player A's.
         A console whose episode is over does not run, and its reward is 0.
+        strengths: how far player A's actions turn a paddle, as a part of a full step, float `[n]` or one for
+        all; None turns full steps. Only their absolute values count, limited to 1.
         """
+        paddle = self._full_turns if strengths is None else self._paddle_bits(strengths)
         both = self._actions
         rewards = np.zeros(self.num_consoles, np.int32)
         with self._callers.lock:
@@ -141,9 +150,20 @@ class Arcade:
             else:
                 _copy_actions("actions_b", actions_b, self._actions_b)
             self._code.check()
-            if not engine_cpu.act_many(*self._rows, self.machine.rom, self.machine.program, both, rewards):
+            if not engine_cpu.act_many(
+                *self._rows, self.machine.rom, self.machine.program, both, paddle, rewards
+            ):
                 raise ValueError(f"actions from {both.min()} to {both.max()}; expected 0 to 17")
         return rewards
+
+    def _paddle_bits(self, strengths: Any) -> np.ndarray:
+        """Return `joystick.paddle_bits` of each console, int64 `[n]`. Errors: ValueError."""
+        given = as_array("strengths", strengths)
+        if given.shape not in ((), (self.num_consoles,)) or given.dtype.kind not in "fiu":
+            raise ValueError(f"strengths={in_short(strengths)}: expected a number, or {self.num_consoles}")
+        if not np.isfinite(given).all():
+            raise ValueError(f"strengths={in_short(strengths)}: expected finite numbers")
+        return np.broadcast_to(joystick.paddle_bits(given), (self.num_consoles,)).copy()
 
     def press(self, *, select: bool | np.ndarray = False, reset: bool | np.ndarray = False) -> None:
         """Hold the switches SELECT and RESET, bool `[n]`, in all frames until the next call or `reset`.

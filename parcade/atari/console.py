@@ -10,6 +10,17 @@ import numpy as np
 
 from . import bus, cartridge, mt19937, riot, rule_machine, rules
 from .compiling.jit import CHIPS, CONSOLE, inlined, kernel, separate, stand_alone
+from .joystick import (
+    ACTION_BITS,
+    ACTION_ID,
+    DOWN,
+    JOYSTICK,
+    LEFT,
+    NOOP,
+    PADDLE_STEP,
+    RIGHT,
+    UPFIRE,
+)
 from .mos6507 import interpreter
 from .state import (
     ACTION,
@@ -61,7 +72,6 @@ from .state import (
 from .tia import chip as tia
 
 INSTRUCTION_LIMIT = 25000  # per call of `run_update`
-PADDLE_STEP = 23000  # change of a paddle's resistance per frame
 SYSTEM_SEED = 4753849
 DETECTION_FRAMES = 60
 PAL_SCANLINES = 285  # a frame with more scanlines is a vote for PAL
@@ -70,12 +80,7 @@ PAL_SCANLINES = 285  # a frame with more scanlines is a vote for PAL
 MOST_PRESSES = 1000  # of the switch SELECT
 MOST_KEYS = 10_000
 
-# Typed, so that Numba compiles one specialisation for all of them.
-NOOP, FIRE, UP, RIGHT, LEFT, DOWN = (np.int64(action) for action in range(6))
-UPFIRE = np.int64(10)
 RESET_ACTION = 40
-# Directions and fire button of the 18 joystick actions: up 1, down 2, left 4, right 8, fire 16.
-JOYSTICK = np.array([0, 16, 1, 8, 4, 2, 9, 5, 10, 6, 17, 24, 20, 18, 25, 21, 26, 22], np.int64)
 
 
 # --- frames -------------------------------------------------------------------------------------------------
@@ -148,13 +153,13 @@ def _set_switches(s, difficulty):
 
 
 @inlined
-def _turn_paddle(s, paddle, keys):
-    """Move the paddle in word `paddle` by the left and right keys; return its charge cycles."""
+def _turn_paddle(s, paddle, keys, step):
+    """Move the paddle in word `paddle` by `step` with the left and right keys; return its charge cycles."""
     resistance = np.int64(s[paddle])
     if keys & 8:
-        resistance -= PADDLE_STEP
+        resistance -= step
     if keys & 4:
-        resistance += PADDLE_STEP
+        resistance += step
     resistance = min(max(resistance, np.int64(s[PADDLE_MIN])), np.int64(s[PADDLE_MAX]))
     s[paddle] = resistance
     return _charge_cycles(resistance)
@@ -162,7 +167,7 @@ def _turn_paddle(s, paddle, keys):
 
 @separate("void(int32[::1], int64, int64)")
 def apply_controls(s, action, action_b):
-    """Set the chips' inputs from the joystick actions or paddle movements and the console switches.
+    """Set the chips' inputs from the players' actions (`joystick.py`) and the console switches.
 
     Joysticks: player A has the left port (SWCHA bits 4-7, INPT4), player B the right port (SWCHA bits 0-3,
     INPT5). Paddles: both are in the left port, player A's with INPT0 and the button SWCHA bit 7, player B's
@@ -170,17 +175,20 @@ def apply_controls(s, action, action_b):
     """
     stand_alone()
     swap = s[ROM_SWAP_PADDLES] != 0 or s[ROM_SWAP_PORTS] != 0
-    left, right = JOYSTICK[action], JOYSTICK[action_b]  # keys of the left joystick or paddle, and the right
+    # Keys of the left joystick or paddle, and the right, and how far they turn a paddle.
+    left, right = JOYSTICK[action & ACTION_ID], JOYSTICK[action_b & ACTION_ID]
+    step_left, step_right = PADDLE_STEP - (action >> ACTION_BITS), PADDLE_STEP - (action_b >> ACTION_BITS)
     if swap:
         left, right = right, left
+        step_left, step_right = step_right, step_left
     port_a = np.int64(0xFF)
     s[IN_INPT4] = 0x80
     s[IN_INPT5] = 0x80
     for i in range(4):
         s[IN_CHARGE + i] = CHARGE_NEVER
     if s[ROM_LEFT_PADDLES] != 0 or s[ROM_RIGHT_PADDLES] != 0:
-        charge_left = _turn_paddle(s, PADDLE_B if swap else PADDLE_A, left)
-        charge_right = _turn_paddle(s, PADDLE_A if swap else PADDLE_B, right)
+        charge_left = _turn_paddle(s, PADDLE_B if swap else PADDLE_A, left, step_left)
+        charge_right = _turn_paddle(s, PADDLE_A if swap else PADDLE_B, right, step_right)
         if s[ROM_LEFT_PADDLES] != 0:
             s[IN_CHARGE] = charge_left
             s[IN_CHARGE + 1] = charge_right
@@ -272,7 +280,8 @@ def repeats(s, stream):
 @inlined
 def _legal(program, action):
     """Return `action`, or NOOP if the game has no such action."""
-    illegal = action > 17 or (program[rules.FIRE_ILLEGAL] != 0 and JOYSTICK[action] & 16)
+    key = action & ACTION_ID
+    illegal = key > 17 or (program[rules.FIRE_ILLEGAL] != 0 and JOYSTICK[key] & 16)
     return np.int64(NOOP) if illegal else action
 
 
@@ -296,7 +305,7 @@ def _is_over(s):
 
 @separate(f"int64({CONSOLE}, int64, int64)")
 def act(s, memory, rom, screen, random, program, action, action_b):
-    """Play one frame with two players' actions (0-17), each possibly replaced by the player's previous one.
+    """Play one frame with two players' actions, each possibly replaced by the player's previous one.
 
     Returns the reward, which is player A's. Every call draws two numbers from the sticky stream, one for each
     player: also when no action repeats, and after the episode has ended, when no frame runs. Neither does one

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import cartridge, console, games, mt19937, preprocess, rules
+from . import cartridge, console, games, joystick, mt19937, preprocess, rules
 from .compiling.jit import ROWS, inlined, kernel, separate, stand_alone
 from .compiling.prepare import prepare
 from .primitives.simd import EVERY_WORD, differing_words
@@ -178,10 +178,11 @@ def reset_console(e, state, memory, screen, random, rom, program):
     console.reset_game(state[e], memory[e], rom, screen[e], random[e], program)
 
 
-@separate(f"boolean({ROWS}, uint8[::1], int32[::1], int64[:, ::1], int32[::1])")
-def act_many(state, memory, screen, random, rom, program, actions, rewards_out):
+@separate(f"boolean({ROWS}, uint8[::1], int32[::1], int64[:, ::1], int64[::1], int32[::1])")
+def act_many(state, memory, screen, random, rom, program, actions, paddle, rewards_out):
     """Play one frame of every console with both players' ale-py action ids, int64 [n, 2].
 
+    paddle: `joystick.paddle_bits` of player A, int64 [n].
     Returns whether the ids are valid. If one is not, no console plays.
     """
     stand_alone()
@@ -192,7 +193,7 @@ def act_many(state, memory, screen, random, rom, program, actions, rewards_out):
                 return False
     for e in range(len(actions)):
         rewards_out[e] = console.act(
-            state[e], memory[e], rom, screen[e], random[e], program, actions[e, 0], actions[e, 1]
+            state[e], memory[e], rom, screen[e], random[e], program, actions[e, 0] + paddle[e], actions[e, 1]
         )
     return True
 
@@ -286,8 +287,8 @@ def begin_episode(s, memory, screen, random, rom, program, fire, noop_max):
             starting = False
             continue
         firing = fire and frame == 0
-        action = np.int64(console.FIRE if firing else console.NOOP)
-        console.act(s, memory, rom, screen, random, program, action, console.NOOP)
+        action = np.int64(joystick.FIRE if firing else joystick.NOOP)
+        console.act(s, memory, rom, screen, random, program, action, joystick.NOOP)
         starting = s[TERMINAL] != 0 and not firing
         frame += 1
 
@@ -315,7 +316,7 @@ def play_step(
     pictures = 2
     for skip in range(frame_skip, 0, -1):
         s[OBSERVED] = 1 if draws and skip <= 2 else 0
-        reward += console.act(s, memory, rom, screen, random, program, action, console.NOOP)
+        reward += console.act(s, memory, rom, screen, random, program, action, joystick.NOOP)
         frames += 1
         life_lost = s[LIVES] < lives and s[LIVES] > 0
         over = s[TERMINAL] != 0 or frames >= frames_left or (episodic_life and life_lost)

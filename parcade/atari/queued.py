@@ -62,7 +62,8 @@ class QueuedConsoles(VectorConsoles):
     def send(self, actions: np.ndarray, consoles: np.ndarray) -> None:
         """Queue a step of some consoles and return at once.
 
-        actions: indices into `action_set`, int [k]. consoles: int [k], each at most once.
+        actions: indices into `action_set`, int [k], or continuous ones, float [k, 3].
+        consoles: int [k], each at most once.
         Errors: ValueError for a console that is busy, and before `restart`.
         """
         with self._exclusive():
@@ -70,7 +71,7 @@ class QueuedConsoles(VectorConsoles):
             busy = consoles[self._is_busy[consoles]]
             if len(busy):
                 raise ValueError(f"environments {', '.join(map(str, busy))} are busy; receive them first")
-            self._actions[consoles] = self.action_set[actions]
+            self._actions[consoles] = self.settings.ids_of(actions, self.action_set)
             self._commands[consoles] = rounds.STEP
             self._code.check()
             self._queue.put(consoles)

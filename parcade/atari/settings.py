@@ -6,7 +6,7 @@ from numbers import Integral
 
 import numpy as np
 
-from . import games, preprocess
+from . import games, joystick, preprocess
 from .state import RAM_BYTES
 
 # Words of a console vector's settings, on the CPU and on a GPU.
@@ -36,6 +36,8 @@ class VectorSettings:
     max_num_frames_per_episode: int = 108_000
     repeat_action_probability: float = 0.0
     full_action_space: bool = False
+    continuous: bool = False
+    continuous_action_threshold: float = 0.5
     obs_type: str = "grey"
     img_height: int = 84
     img_width: int = 84
@@ -90,6 +92,15 @@ class VectorSettings:
         """The ale-py action ids that actions index, int64, for a game's row of the table."""
         minimal = row.get("actions", range(18))
         return np.array(row.get("legal_actions", range(18)) if self.full_action_space else minimal, np.int64)
+
+    def ids_of(self, actions: np.ndarray, action_set: np.ndarray) -> np.ndarray:
+        """The consoles' actions (`joystick.py`), int64 `[k]`, of an agent's, which are indices or continuous.
+
+        actions: int `[k]`, or float `[k, 3]`. Errors: IndexError for an index that does not exist.
+        """
+        if self.continuous:
+            return joystick.from_polar(actions, self.continuous_action_threshold)
+        return action_set.take(actions)
 
     def switches(self, row: dict) -> tuple[int, int]:
         """The mode and the difficulty of a game's consoles, for its row of the table. Errors: ValueError."""

@@ -13,6 +13,7 @@ import numpy as np
 from . import state as st
 from .cartridge import image_size
 from .engine_cpu import Machine
+from .joystick import ACTION_BITS, ACTION_ID, PADDLE_STEP
 from .settings import VectorSettings
 
 ANY = (-(2**31), 2**31 - 1)
@@ -20,6 +21,7 @@ ANY = (-(2**31), 2**31 - 1)
 DRAWN_SO_FAR = np.add.outer(
     (st.T_LAST, st.T_START, st.T_STOP, st.T_LINE, st.T_LEFT), np.arange(st.TIA, st.LOGS, st.TIA_WORDS)
 )
+LARGEST_ACTION = PADDLE_STEP << ACTION_BITS | ACTION_ID
 ROM_CONSTANTS = slice(st.ROM_YSTART, st.ROM_BOOT_DIFFICULTY + 1)
 BIT, BYTE, NIBBLE, CLOCK = (0, 1), (0, 255), (0, 15), (-(2**26), 2**26)
 
@@ -55,7 +57,7 @@ def _chip_ranges() -> dict[int, tuple[int, int]]:
         ranges |= dict.fromkeys(range(first, first + 8), BYTE)
     ranges |= dict.fromkeys(range(st.DPC_COUNTER, st.DPC_COUNTER + 8), (0, 0x7FF))
     ranges |= {st.DPC_RANDOM: BYTE, st.DIFFICULTY: (0, 3), st.MODE: (0, 2**16)}
-    ranges |= dict.fromkeys((st.ACTION, st.ACTION_B), BYTE)
+    ranges |= dict.fromkeys((st.ACTION, st.ACTION_B), (0, LARGEST_ACTION))
     ranges[st.FRAMES_ALLOWED] = (0, 2**31 - 1)
     ranges |= dict.fromkeys((st.PADDLE_A, st.PADDLE_B, st.PADDLE_MIN, st.PADDLE_MAX), (0, 2**24))
     return ranges | dict.fromkeys((st.PRESSED_RESET, st.PRESSED_SELECT, st.TERMINAL), BIT)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from .console import JOYSTICK
+from .joystick import JOYSTICK
 
 SERVE_FRAMES = 30  # in games that serve with FIRE, both players press it once in this many frames
 _FIRE = 16  # in `JOYSTICK`

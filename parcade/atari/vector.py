@@ -299,18 +299,22 @@ class VectorConsoles:
     def step(self, actions: np.ndarray, playing: np.ndarray | None = None) -> StepResult:
         """Play one step of every environment, or of those selected by `playing`, bool `[n]`.
 
-        actions: indices into `action_set`, int `[n]`; as in any array, negative ones count from its end. An
-        environment that is not playing keeps its state; its reward is 0, and it is neither terminated nor
-        truncated.
+        actions: indices into `action_set`, int `[n]`; as in any array, negative ones count from its end. With
+        continuous actions float `[n, 3]`, see `joystick.from_polar`. An environment that is not playing keeps
+        its state; its reward is 0, and it is neither terminated nor truncated.
         Errors: ValueError for actions of another shape, and for an environment that was never reset;
         IndexError for actions that do not exist.
         """
-        if np.shape(actions) != (self.num_envs,):
-            raise ValueError(f"actions have shape {np.shape(actions)}; expected ({self.num_envs},)")
+        expected = (self.num_envs, 3) if self.settings.continuous else (self.num_envs,)
+        if np.shape(actions) != expected:
+            raise ValueError(f"actions have shape {np.shape(actions)}; expected {expected}")
         if not self._all_loaded:
             self._check_loaded(playing)
         with self.callers.lock:
-            self.action_set.take(actions, out=self._actions)
+            if self.settings.continuous:
+                self._actions[:] = self.settings.ids_of(actions, self.action_set)
+            else:
+                self.action_set.take(actions, out=self._actions)
             if playing is not None or not self._all_play:
                 self._playing[:] = True if playing is None else playing
                 self._all_play = playing is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.spaces import Box, Space
 
 from parcade.algorithms.base import Algorithm, AlgorithmContext, checked_optimizer
 from parcade.algorithms.table import algorithm_row
@@ -17,6 +17,7 @@ from parcade.cluster.watchdog import patience_seconds
 from parcade.config import TrainConfig
 from parcade.envs import make_vec
 from parcade.envs.games import action_ids, is_atari
+from parcade.envs.native import action_space_of
 from parcade.errors import UsageError
 from parcade.exchange.base import Exchange, LocalExchange
 from parcade.exchange.choice import exchange_of_ranks
@@ -71,7 +72,8 @@ def check_agent(config: TrainConfig) -> None:
     dtype = np.int8 if config.env.observations == "karpathy_2016" else np.uint8
     observation = Box(0, 127, config.env.observation_shape, dtype)
     with torch.device("meta"):
-        policy = _policy_for(config, observation, Discrete(len(action_ids(config.game, config.env))))
+        actions = action_space_of(config.env, len(action_ids(config.game, config.env)))
+        policy = _policy_for(config, observation, actions)
     _weights_of(config.run.from_agent, policy)
 
 

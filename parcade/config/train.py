@@ -166,13 +166,21 @@ def _check_environments(config: TrainConfig) -> None:
     check_supported(config.run.backend, config.game, config.env)
     if is_atari(config.game):
         torso_of_shapes(config)  # a network that does not fit the observations
+        if config.env.continuous_actions:
+            _check_learns_continuous(config, "continuous_actions")
         return
     refuse_settings_of_consoles(config.game, config.env)
-    space, make = action_space(config.game), algorithm_row(config.run.algorithm).make
-    if isinstance(actions_of(space), BoxActions) and not make.continuous:
+    space = action_space(config.game)
+    if isinstance(actions_of(space), BoxActions):
+        _check_learns_continuous(config, str(space))
+
+
+def _check_learns_continuous(config: TrainConfig, actions: str) -> None:
+    """Check that the algorithm learns continuous actions, here named. Errors: UsageError."""
+    if not algorithm_row(config.run.algorithm).make.continuous:
         able = ", ".join(name for name, row in ALGORITHMS.items() if row.make.continuous)
         raise UsageError(
-            f"algorithm {config.run.algorithm} needs Discrete actions; {config.game} has {space}; "
+            f"algorithm {config.run.algorithm} needs Discrete actions; {config.game} has {actions}; "
             f"use one of {able}"
         )
 
@@ -195,6 +203,8 @@ def _check_consoles_on_gpu(config: TrainConfig) -> None:
             "env_device 'cuda' needs an Atari game on parcade's own consoles; "
             f"got {config.game} on backend {run.backend}; use --backend native, or --env-device cpu"
         )
+    if config.env.continuous_actions:
+        raise UsageError("continuous_actions are for consoles on the CPU; use --env-device cpu")
     if config.is_topology or source_kind not in ("rollout", "staggered", "replay"):
         raise UsageError(
             f"algorithm {run.algorithm} on engine {run.engine} emulates on the CPU; use --env-device cpu"

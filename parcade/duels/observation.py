@@ -41,7 +41,9 @@ def resized(levels: np.ndarray, resize: Resize) -> np.ndarray:
 
 
 def check_has_sides(settings: EnvSettings) -> None:
-    """Check that observations can be those of either side. Errors: UsageError for ``ram``."""
+    """Check that an agent can play either side. Errors: UsageError for ``ram`` and continuous actions."""
+    if settings.continuous_actions:
+        raise UsageError("the agent has continuous actions; use agents with a set of actions")
     if settings.observations == "ram":
         raise UsageError("the agent observes RAM, which has no other side; use agents that observe images")
 

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from parcade.atari.games import load_games, snake_case
+from parcade.atari.joystick import FIRE
 from parcade.envs.checks import Checked, check_memory, refuse_copy
 from parcade.envs.settings import EnvSettings, described
 from parcade.errors import UsageError
@@ -20,8 +22,15 @@ from parcade.errors import UsageError
 BYTES_PER_CONSOLE = 900_000  # measured with ale-py 0.12 and stacks of 28 KB
 
 
-def check_settings(settings: EnvSettings) -> None:
-    """Check that ale-py's vector env supports the settings. Errors: UsageError."""
+def check_settings(game: str, settings: EnvSettings) -> None:
+    """Check that ale-py's vector env supports the settings of a game. Errors: UsageError."""
+    if settings.continuous_actions and FIRE not in load_games()[snake_case(game)].get(
+        "legal_actions", [FIRE]
+    ):
+        raise UsageError(
+            f"continuous_actions: ale-py's vector env waits for ever when {game} is sent a pressed button; "
+            "use backend 'native'"
+        )
     if settings.mode is not None or settings.difficulty is not None:
         raise UsageError(
             f"mode={settings.mode}, difficulty={settings.difficulty}: ale-py's vector env can set neither; "
@@ -50,7 +59,7 @@ class AleVectorEnv(Checked, VectorEnv):
         import ale_py
         from ale_py.vector_env import AtariVectorEnv
 
-        check_settings(settings)
+        check_settings(game, settings)
         check_consoles_fit(num_envs, settings)
         self.description = described(game, settings)
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -61,6 +70,8 @@ class AleVectorEnv(Checked, VectorEnv):
             max_num_frames_per_episode=settings.frame_limit,
             repeat_action_probability=settings.sticky_actions,
             full_action_space=settings.full_action_set,
+            continuous=settings.continuous_actions,
+            continuous_action_threshold=settings.action_threshold,
             autoreset_mode=AutoresetMode.SAME_STEP,
             img_height=settings.image_height,
             img_width=settings.image_width,
@@ -111,8 +122,12 @@ class AleVectorEnv(Checked, VectorEnv):
     def step(
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """Step every environment. Shapes: actions ``[n]`` int; ``make_vec`` documents the results."""
-        checked = np.ascontiguousarray(self.check_actions(actions), np.int64)
+        """Step every environment; ``make_vec`` documents the results.
+
+        Shapes: actions ``[n]`` int, or ``[n, 3]`` float if continuous.
+        """
+        dtype = self.single_action_space.dtype
+        checked = np.ascontiguousarray(self.check_actions(actions), dtype)
         observations, rewards, terminated, truncated, raw = self._env.step(checked)
         ended = terminated | truncated
         frame_number = raw["frame_number"].astype(np.int64)

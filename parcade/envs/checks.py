@@ -86,11 +86,7 @@ class Checked(SharedAttributes):
     def check_actions(self, actions: np.ndarray, playing: np.ndarray | None = None) -> np.ndarray:
         """Check actions and the mask ``playing``; return actions as an array. Errors: UsageError."""
         self.check_step()
-        space = self.single_action_space
-        if isinstance(space, Discrete):
-            actions = checked_actions(actions, self.num_envs, int(space.n))
-        else:
-            actions = checked_numbers(actions, (self.num_envs, *space.shape))
+        actions = checked_of_space(actions, self.num_envs, self.single_action_space)
         if playing is not None:
             self._check_is_mask("playing", as_array("playing", playing))
         return actions
@@ -205,6 +201,13 @@ def checked_action(name: str, action: Any, count: int) -> int:
     if not 0 <= index < count:
         raise UsageError(f"{name}={action!r}: expected an integer from 0 to {count - 1}")
     return index
+
+
+def checked_of_space(actions: Any, count: int, space: Space[Any]) -> np.ndarray:
+    """Check actions ``[count, ...]`` of a space and return them as an array. Errors: UsageError."""
+    if isinstance(space, Discrete):
+        return checked_actions(actions, count, int(space.n))
+    return checked_numbers(actions, (count, *(space.shape or ())))
 
 
 def checked_actions(actions: Any, count: int, num_actions: int) -> np.ndarray:

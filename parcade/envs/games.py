@@ -167,7 +167,12 @@ def action_ids(game: str, settings: EnvSettings) -> list[int]:
 
 
 def action_names(game: str, settings: EnvSettings) -> list[str]:
-    """Return the names of the actions of one of ale-py's games, e.g. NOOP and FIRE, by action."""
+    """Return the names of the actions of one of ale-py's games, e.g. NOOP and FIRE, by action.
+
+    Continuous actions have none.
+    """
+    if settings.continuous_actions:
+        return []
     return [ACTION_NAMES[each] for each in action_ids(game, settings)]
 
 

@@ -199,6 +199,8 @@ def _make_one(
         raise UsageError("device 'cuda' needs an Atari game and backend 'native'; use device 'cpu'")
     check_supported(backend, game, settings)
     if device == "cuda":
+        if settings.continuous_actions:
+            raise UsageError("continuous_actions are for device 'cpu'; leave them out")
         for name in options:
             raise UsageError(f"{name} is for device 'cpu'; leave it out")
         from parcade.envs.cuda_views import seen_on_gpu
@@ -248,7 +250,7 @@ def _make_mixed(
     overrides = {name: how.pop(name) for name in list(how) if name not in ("num_threads", "ale_compat")}
     if settings is None:
         settings = env_preset(preset, **{**settings_of_id(games[0]), **overrides})
-    if not have_one_action_set(names):
+    if not settings.continuous_actions and not have_one_action_set(names):
         if settings.action_subset:
             raise UsageError("action_subset requires that all games have the same action set; leave it out")
         of_games = [with_all_actions(name, settings) for name in names]

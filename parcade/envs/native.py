@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -72,6 +72,8 @@ def console_settings(settings: EnvSettings) -> dict[str, Any]:
         "max_num_frames_per_episode": settings.frame_limit,
         "repeat_action_probability": settings.sticky_actions,
         "full_action_space": settings.full_action_set,
+        "continuous": settings.continuous_actions,
+        "continuous_action_threshold": settings.action_threshold,
         "obs_type": "grey" if settings.observations == "karpathy_2016" else settings.observations,
         "img_height": settings.image_height,
         "img_width": settings.image_width,
@@ -84,6 +86,15 @@ def console_settings(settings: EnvSettings) -> dict[str, Any]:
         "difficulty": settings.difficulty,
         "start_states": settings.start_states,
     }
+
+
+def action_space_of(settings: EnvSettings, num_actions: int) -> Space[Any]:
+    """Return the action space of an Atari game whose action set has this size."""
+    if not settings.continuous_actions:
+        return Discrete(num_actions)
+    from parcade.atari.joystick import HIGHEST, LOWEST
+
+    return Box(LOWEST, HIGHEST, dtype=np.float32)
 
 
 def check_consoles_fit(num_envs: int, settings: EnvSettings) -> None:
@@ -164,7 +175,7 @@ class NativeVectorEnv(Checked, VectorEnv):
         self.can_render = self._consoles.settings.draws  # with observations ``ram``, nothing is drawn
         self.num_envs = num_envs
         self.single_observation_space = Box(0, 255, settings.stack_shape, np.uint8)
-        self.single_action_space = Discrete(len(self._consoles.action_set))
+        self.single_action_space = action_space_of(settings, len(self._consoles.action_set))
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.metadata = {
@@ -209,7 +220,7 @@ class NativeVectorEnv(Checked, VectorEnv):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Step every environment, or those selected by ``playing``; ``make_vec`` documents the results.
 
-        Shapes: actions ``[n]`` int, playing ``[n]`` bool.
+        Shapes: actions ``[n]`` int, or ``[n, 3]`` float if continuous; playing ``[n]`` bool.
         """
         actions = self.check_actions(actions, playing)
         result = self._consoles.step(actions, playing)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from parcade.envs.checks import Checked, as_array, checked_actions, refuse_copy
-from parcade.envs.native import build_consoles, infos_of
+from parcade.envs.checks import Checked, as_array, checked_of_space, refuse_copy
+from parcade.envs.native import action_space_of, build_consoles, infos_of
 from parcade.envs.settings import EnvSettings, described
 from parcade.envs.views import StepResult
 from parcade.errors import UsageError
@@ -51,7 +51,7 @@ class AsyncNativeVectorEnv(Checked, VectorEnv):
         self.num_envs = num_envs
         self.batch_size = batch_size
         self.single_observation_space = Box(0, 255, settings.stack_shape, np.uint8)
-        self.single_action_space = Discrete(len(self._consoles.action_set))
+        self.single_action_space = action_space_of(settings, len(self._consoles.action_set))
         self.observation_space = batch_space(self.single_observation_space, batch_size)
         self.action_space = batch_space(self.single_action_space, batch_size)
         self.metadata = {"autoreset_mode": self.autoreset_mode}
@@ -71,7 +71,9 @@ class AsyncNativeVectorEnv(Checked, VectorEnv):
             raise UsageError(str(error)) from error
 
     def send(self, actions: np.ndarray, env_id: np.ndarray) -> None:
-        """Queue a step of some environments and return at once. Shapes: actions and env_id ``[k]`` int.
+        """Queue a step of some environments and return at once.
+
+        Shapes: actions ``[k]`` int, or ``[k, 3]`` float if continuous; env_id ``[k]`` int.
 
         Environments play in the order of the calls. Errors: UsageError for an environment that has not been
         received since its last action, and for numbers out of range; no environment is then stepped.
@@ -86,7 +88,7 @@ class AsyncNativeVectorEnv(Checked, VectorEnv):
         ids = ids.astype(np.int64)
         if np.bincount(ids).max() > 1:
             raise UsageError("env_id contains an environment twice; send one action per environment")
-        actions = checked_actions(actions, len(ids), int(self.single_action_space.n))
+        actions = checked_of_space(actions, len(ids), self.single_action_space)
         try:
             self._consoles.send(actions, ids)
         except ValueError as error:

@@ -38,6 +38,8 @@ NAMES_ELSEWHERE = {
     "img_width": "image_width",
     "screen_size": "image_height and image_width",
     "full_action_space": "full_action_set",
+    "continuous": "continuous_actions",
+    "continuous_action_threshold": "action_threshold",
     "use_fire_reset": "fire_reset",
     "max_episode_steps": "frame_limit, in frames",
     "max_num_frames_per_episode": "frame_limit",
@@ -89,6 +91,11 @@ class EnvSettings:
     """Use all 18 joystick actions instead of the game's minimal set."""
     action_subset: tuple[int, ...] = ()
     """Indices into the game's action set that the agent may use; empty means all."""
+    continuous_actions: bool = False
+    """Actions are three real numbers instead of one of a set: the stick's distance from its middle, its
+    angle, and the button."""
+    action_threshold: Annotated[float, Range(0, 1)] = 0.5
+    """A direction, or the button, of continuous actions counts where it is above this."""
     frame_limit: Annotated[int, Range(1, MOST_FRAMES)] = 108_000
     """Truncate an episode after this many emulated frames (108,000 = 30 minutes)."""
     mode: int | None = None
@@ -104,6 +111,10 @@ class EnvSettings:
         if not 0.0 <= self.sticky_actions < 1.0:
             raise UsageError(
                 f"sticky_actions={self.sticky_actions} is not in [0, 1); it is a probability, e.g. 0.25"
+            )
+        if self.continuous_actions and self.action_subset:
+            raise UsageError(
+                f"action_subset={self.action_subset}: continuous actions are no set; leave one of the two out"
             )
         if self.observations == "karpathy_2016" and (
             self.image_height,

@@ -112,10 +112,10 @@ class EnvGroup:
         They count as reset frames, and towards the scores of the first episodes.
         """
         frames, env_steps = self.frames, self.env_steps.copy()
-        drawn = lambda step: uniforms(self.noise_keys, np.full(len(self), WARM_UP + step), 1)[:, 0]  # noqa: E731
-        steps = (drawn(0) * self.warm_up_steps).astype(np.int64)
+        drawn = lambda step, k: uniforms(self.noise_keys, np.full(len(self), WARM_UP + step), k)  # noqa: E731
+        steps = (drawn(0, 1)[:, 0] * self.warm_up_steps).astype(np.int64)
         for t in range(steps.max()):
-            actions = (drawn(1 + t) * self.env.single_action_space.n).astype(np.int64)
+            actions = self.actions.random_of(drawn(1 + t, self.actions.noise_columns))
             self._record(*self.env.step(actions, steps > t), playing=steps > t)
         self.reset_frames += self.frames - frames
         self.frames, self.env_steps[:] = frames, env_steps

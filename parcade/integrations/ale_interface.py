@@ -34,10 +34,14 @@ class AleInterface:
 
     # --- playing --------------------------------------------------------------------------------------------
 
-    def act(self, action: int) -> int:
-        """Play one frame with an action id, 0 to 17; return the reward. An episode that is over rests."""
+    def act(self, action: int, paddle_strength: float = 1.0) -> int:
+        """Play one frame with an action id, 0 to 17; return the reward. An episode that is over rests.
+
+        paddle_strength: how far it turns a paddle, as a part of a full step.
+        """
         self._action[0] = action
-        return int(self.arcade.act(self._action)[0])
+        strengths = None if paddle_strength == 1.0 else paddle_strength
+        return int(self.arcade.act(self._action, strengths=strengths)[0])
 
     def load(self, seed: int) -> None:
         """Do as ``loadROM`` after setting ``random_seed``: power on, in the default mode, and reset."""

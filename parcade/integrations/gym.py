@@ -240,13 +240,14 @@ class AtariEnv(gymnasium.Env):
 
 
 def _action_ids(game: str, settings: dict[str, Any]) -> list[int]:
-    """Return ale-py's id of each action; none of a task that is not one of its games."""
+    """Return ale-py's id of each action; none if they are continuous, and of a task that is not its game."""
     name = canonical_game(game)
     if not is_atari(name):
         return []
-    given = {key: settings[key] for key in ("full_action_set", "action_subset") if key in settings}
+    names = ("full_action_set", "action_subset", "continuous_actions")
+    given = {key: settings[key] for key in names if key in settings}
     chosen = settings.get("settings") or env_preset(settings.get("preset") or "dqn_2015", **given)
-    return action_ids(name, chosen)
+    return [] if chosen.continuous_actions else action_ids(name, chosen)
 
 
 def _frames_per_second(settings: dict[str, Any]) -> float:

@@ -45,7 +45,7 @@ class Step(nn.Module):
         """Return the outputs that the head of this file lists."""
         result = self.policy(observations[None], state, None if starts is None else starts[None])
         scores, actions = result.scores[0], self.policy.actions
-        outputs = [actions.best(scores) if isinstance(actions, BoxActions) else scores]
+        outputs = [actions.scaled(actions.best(scores)) if isinstance(actions, BoxActions) else scores]
         if self.policy.critic is not None:
             outputs.append(result.values[0])
         if result.state is not None:

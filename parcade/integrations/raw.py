@@ -19,7 +19,8 @@ from gymnasium.utils import seeding
 
 from parcade.atari.arcade import Arcade
 from parcade.atari.held_keys import ACTION_NAMES, keys_to_action
-from parcade.envs.checks import checked_action
+from parcade.atari.joystick import ACTION_ID, HIGHEST, LOWEST, from_polar
+from parcade.envs.checks import checked_action, checked_numbers
 from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
 from parcade.integrations.ale_interface import AleInterface
@@ -41,11 +42,14 @@ class RawAtariEnv(gymnasium.Env):
         frameskip: frames per step, or ``(low, high)``: a random number from low to high - 1.
         repeat_action_probability: of repeating the previous action, in every frame.
         full_action_space: use all of the game's actions.
+        continuous: actions are float32 ``[3]``: the stick's distance from its middle, 0 to 1, its angle, and
+            the button, 0 to 1; see ``joystick.from_polar``.
+        continuous_action_threshold: a direction, or the button, counts where it is above this.
         max_num_frames_per_episode: truncate an episode after this many frames; None never.
         render_mode: ``rgb_array``: ``render()`` returns the frame in colour; ``human``: a window shows it.
 
     Infos: ``lives``, ``episode_frame_number``, ``frame_number``; after a reset with a seed ``seeds``. There
-    are no continuous actions and no sound. Errors: UsageError.
+    is no sound. Errors: UsageError.
     """
 
     metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": FRAMES_PER_SECOND}  # noqa: RUF012
@@ -60,13 +64,16 @@ class RawAtariEnv(gymnasium.Env):
         frameskip: int | tuple[int, int] = 4,
         repeat_action_probability: float = 0.25,
         full_action_space: bool = False,
+        continuous: bool = False,
+        continuous_action_threshold: float = 0.5,
         max_num_frames_per_episode: int | None = None,
         render_mode: str | None = None,
     ) -> None:
         if obs_type not in OBSERVATIONS:
             raise UsageError(f"obs_type={obs_type!r}: expected {', '.join(OBSERVATIONS)}")
         check_render_mode(render_mode)
-        _check_probability(repeat_action_probability)
+        _check_probability("repeat_action_probability", repeat_action_probability)
+        _check_probability("continuous_action_threshold", continuous_action_threshold)
         limit = max_num_frames_per_episode or 0
         self._frameskip = checked_frameskip(frameskip)  # Gymnasium's AtariPreprocessing reads it
         whole("max_num_frames_per_episode", limit, 0)
@@ -81,8 +88,11 @@ class RawAtariEnv(gymnasium.Env):
         self._set_variant()
         self.render_mode = render_mode
         self.metadata = {**self.metadata, "render_fps": FRAMES_PER_SECOND / _mean_frames(self._frameskip)}
-        self._action_set = self.ale.getLegalActionSet() if full_action_space else arcade.actions
-        self.action_space = Discrete(len(self._action_set))
+        self._action_set = self.ale.getLegalActionSet() if full_action_space or continuous else arcade.actions
+        self._threshold = continuous_action_threshold if continuous else None
+        self.action_space = Box(LOWEST, HIGHEST, dtype=np.float32)
+        if not continuous:
+            self.action_space = Discrete(len(self._action_set))
         shapes = {"rgb": (arcade.height, 160, 3), "grayscale": (arcade.height, 160), "ram": (128,)}
         self.observation_space = Box(0, 255, shapes[obs_type], np.uint8)
         self._is_seeded = False
@@ -101,15 +111,16 @@ class RawAtariEnv(gymnasium.Env):
         infos = self._infos()
         return self._observation(), infos if seeds is None else {**infos, "seeds": seeds}
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int | np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Play one step; return observation, raw reward in points, terminated, truncated and infos.
 
-        ``action`` is an integer, also as an array or tensor without axes. Errors: UsageError for another one.
+        ``action`` is an integer, also as an array or tensor without axes; if continuous, float ``[3]``.
+        Errors: UsageError for another one.
         """
-        chosen = checked_action("action", action, len(self._action_set))
+        action_id, strength = self._chosen(action)
         skip = self._frameskip
         frames = skip if isinstance(skip, int) else int(self.np_random.integers(*skip))
-        reward = sum(self.ale.act(self._action_set[chosen]) for _ in range(frames))
+        reward = sum(self.ale.act(action_id, strength) for _ in range(frames))
         self._show()
         over = self.ale.game_over(with_truncation=False)
         return self._observation(), float(reward), over, self.ale.game_truncated(), self._infos()
@@ -156,6 +167,14 @@ class RawAtariEnv(gymnasium.Env):
         self._is_seeded = True
         return numpy_seed, console_seed
 
+    def _chosen(self, action: Any) -> tuple[int, float]:
+        """Return the id of an action, and how far it turns a paddle. Errors: UsageError."""
+        if self._threshold is None:
+            return self._action_set[checked_action("action", action, len(self._action_set))], 1.0
+        given = checked_numbers(action, (3,))
+        (packed,) = from_polar(given[None], self._threshold)
+        return int(packed & ACTION_ID), float(np.float32(given[0]))
+
     def _observation(self) -> np.ndarray:
         look = {
             "rgb": self.ale.getScreenRGB,
@@ -177,9 +196,9 @@ class RawAtariEnv(gymnasium.Env):
             self._window.show(self.ale.getScreenRGB(), self.metadata["render_fps"])
 
 
-def _check_probability(value: Any) -> None:
+def _check_probability(name: str, value: Any) -> None:
     if not isinstance(value, Real) or not 0 <= float(value) <= 1:
-        raise UsageError(f"repeat_action_probability={value!r} is not in [0, 1]; use e.g. 0.25")
+        raise UsageError(f"{name}={value!r} is not in [0, 1]; use e.g. 0.25")
 
 
 def _mean_frames(frameskip: int | tuple[int, int]) -> float:

@@ -7,6 +7,7 @@ in batches and in environments. Actions are ``[..., *shape]``; log-probabilities
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,12 +58,17 @@ class DiscreteActions:
         """Return actions ``[n]`` for environments, each alternative as likely as another."""
         return generator.integers(0, self.count, n)
 
+    def random_of(self, uniforms: np.ndarray) -> np.ndarray:
+        """The same from uniform numbers ``[n, noise_columns]``, of which the first column counts."""
+        return (uniforms[:, 0] * self.count).astype(np.int64)
+
 
 class BoxActions:
     """D real numbers from a Gaussian with a diagonal covariance; only the environment sees them clipped.
 
     Scores are D means, then D logarithms of standard deviations. Log-probabilities are those of the unclipped
-    actions, which batches hold.
+    actions, which batches hold. If the bounds of the space are finite and not symmetric, such as 0 to 1, the
+    environment gets them scaled: -1 and 1 are the bounds.
     """
 
     dtype = torch.float32
@@ -72,6 +78,10 @@ class BoxActions:
         self.count = math.prod(space.shape)
         self.shape = (self.count,)
         self.noise_columns = self.count
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        self._middle = self._unit = None
+        if np.isfinite(low).all() and np.isfinite(high).all() and (low != -high).any():
+            self._middle, self._unit = (low + high) / 2, (high - low) / 2
 
     def log_prob(self, scores: Tensor, actions: Tensor) -> Tensor:
         return gaussian_log_prob(scores, actions)
@@ -92,13 +102,27 @@ class BoxActions:
         return gaussian_sample(scores, uniforms)
 
     def for_env(self, actions: np.ndarray) -> np.ndarray:
-        """Return actions ``[n, D]`` clipped to the space, ``[n, *space.shape]`` in its dtype."""
-        shaped = actions.reshape(-1, *self.space.shape)
+        """Return actions ``[n, D]`` scaled and clipped, ``[n, *space.shape]`` in the dtype of the space."""
+        shaped = self.scaled(actions).reshape(-1, *self.space.shape)
         return np.clip(shaped, self.space.low, self.space.high).astype(self.space.dtype, copy=False)
+
+    def scaled(self, actions: Any) -> Any:
+        """Return actions ``[..., D]``, an array or a tensor, in the units of the space."""
+        if self._unit is None:
+            return actions
+        unit, middle = self._unit.reshape(-1), self._middle.reshape(-1)
+        if isinstance(actions, Tensor):
+            return actions * torch.as_tensor(unit).to(actions) + torch.as_tensor(middle).to(actions)
+        return actions * unit + middle
 
     def random(self, generator: np.random.Generator, n: int) -> np.ndarray:
         """Return actions ``[n, *space.shape]`` for environments, drawn as by a new policy and clipped."""
         return self.for_env(generator.standard_normal((n, self.count)))
+
+    def random_of(self, uniforms: np.ndarray) -> np.ndarray:
+        """The same from uniform numbers ``[n, noise_columns]``."""
+        scores = torch.zeros(len(uniforms), 2 * self.count)
+        return self.for_env(self.sample(scores, torch.from_numpy(uniforms).float()).numpy())
 
 
 Actions = DiscreteActions | BoxActions

@@ -21,7 +21,7 @@ DEFAULT_GAME = (("mode", None), ("difficulty", None), ("sticky_actions", 0.0))
 NULL_OPS = (("noop_max", 30), ("fire_reset", True))
 RULES_OF_TRAINING = (
     "frame_skip", "sticky_actions", "noop_max", "fire_reset", "frame_limit", "full_action_set",
-    "action_subset", "mode", "difficulty",
+    "action_subset", "continuous_actions", "action_threshold", "mode", "difficulty",
 )  # fmt: skip
 """Settings that a protocol fixes in training. The others are what an agent sees and how it learns."""
 

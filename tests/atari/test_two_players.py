@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parcade.atari import console, riot, rule_machine, rules, state
+from parcade.atari import console, joystick, riot, rule_machine, rules, state
 from parcade.atari.arcade import Arcade
 from parcade.atari.duel import Duel
 from parcade.atari.two_players import TWO_PLAYER_GAMES
@@ -57,7 +57,7 @@ def test_player_b_turns_the_second_paddle_of_the_left_port_alone(swap):
     idle, right, fire = (ports(NOOP, action, **paddles) for action in (NOOP, RIGHT, FIRE))
     changed = np.flatnonzero(idle != right)
     assert changed.tolist() == [own, state.PADDLE_B]
-    assert right[state.PADDLE_B] == idle[state.PADDLE_B] - console.PADDLE_STEP
+    assert right[state.PADDLE_B] == idle[state.PADDLE_B] - joystick.PADDLE_STEP
     assert right[own] < idle[own]
     assert riot.read(fire, 0x280) == 0xFF & ~button
 

@@ -198,6 +198,7 @@ def give_it_its_old_name(config_file):
         ({"observations": "ram"}, False),
         ({"observations": "rgb", "frame_stack": 1, **SMALL}, False),
         ({"observations": "ram", "start_states": "pong.json"}, False),
+        ({"observations": "ram", "continuous_actions": True, "sticky_actions": 0.25}, False),
     ],
 )
 def test_a_resumed_run_on_real_pong_ends_bit_identical(tmp_path, monkeypatch, seen, by_old_name):
@@ -269,6 +270,20 @@ def test_a_warm_up_leaves_environments_in_the_middle_of_games():
         and len(warm.log.take_new()) == 0
     )
     assert (warm.observations == again.observations).all() and (warm.observations != plain.observations).any()
+
+
+def test_a_warm_up_takes_random_continuous_actions():
+    seeds, keys = env_seeds(seed=0, first=0, count=6)
+    env = make_vec("pong", 6, "native", image_height=42, image_width=42, continuous_actions=True)
+    policy = Policy((4, 42, 42), np.uint8, env.single_action_space, NetworkConfig(hidden=16), "actor_critic")
+    taken = []
+    step = env.step
+    env.step = lambda actions, playing: (taken.append(actions), step(actions, playing))[1]
+    how = {"clip_rewards": True, "life_loss": True, "precision": Precision(), "timer": Timer()}
+    EnvGroup(env, np.arange(6), seeds, keys, **how, warm_up_steps=30).start(policy)
+    assert len({actions.tobytes() for actions in taken}) == len(taken) > 10
+    assert all(env.single_action_space.contains(row) for actions in taken for row in actions)
+    env.close()
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])

@@ -82,6 +82,46 @@ def test_a_raw_game_equals_ale_pys_environment(title, settings):
 @pytest.mark.parametrize(
     ("title", "settings"),
     [
+        ("Breakout", {"frameskip": 4, "repeat_action_probability": 0.25}),
+        ("Casino", {"continuous_action_threshold": 0.1, "obs_type": "ram"}),
+        ("Skiing", {"full_action_space": True, "frameskip": (2, 5)}),
+        ("Seaquest", {"continuous_action_threshold": 0.9}),
+    ],
+)
+def test_a_raw_game_with_continuous_actions_equals_ale_pys_environment(title, settings):
+    theirs, ours = pair(title, continuous=True, **settings)
+    assert ours.action_space == theirs.action_space
+    assert ours.unwrapped.get_action_meanings() == theirs.unwrapped.get_action_meanings()
+    seed = int(np.random.SeedSequence().generate_state(1)[0]) >> 1
+    player = np.random.default_rng(seed)
+    (seen, infos), (expected, expected_infos) = ours.reset(seed=seed), theirs.reset(seed=seed)
+    assert np.array_equal(seen, expected) and infos == expected_infos
+    for step in range(200):
+        action = player.uniform(ours.action_space.low, ours.action_space.high).astype(np.float32)
+        (got, *results), (want, *wanted) = ours.step(action), theirs.step(action)
+        assert np.array_equal(got, want), (seed, step)
+        assert results == wanted, (seed, step)
+
+
+def test_continuous_actions_that_are_none_are_refused():
+    env = RawAtariEnv("breakout", continuous=True)
+    env.reset(seed=0)
+    for action, says in (
+        (3, "expected"),
+        ([1, 2], "expected"),
+        ([np.inf, 0, 0], "finite"),
+        ("abc", "expected"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            env.step(action)
+    assert env.ale.getEpisodeFrameNumber() == 0
+    with pytest.raises(UsageError, match=r"continuous_action_threshold=2 is not in \[0, 1\]"):
+        RawAtariEnv("breakout", continuous=True, continuous_action_threshold=2)
+
+
+@pytest.mark.parametrize(
+    ("title", "settings"),
+    [
         ("Berzerk", {"mode": 1, "max_num_frames_per_episode": 1}),
         ("Berzerk", {"mode": 5, "max_num_frames_per_episode": 3, "repeat_action_probability": 0.25}),
         ("Adventure", {"mode": 1, "max_num_frames_per_episode": 1}),

@@ -11,6 +11,7 @@ from parcade.errors import UsageError
 from parcade.exchange.base import LocalExchange
 from parcade.integrations.onnx import Step
 from parcade.machine.timing import Timer
+from parcade.model.actions import actions_of
 from parcade.model.image_networks import ConvNet
 from parcade.model.networks import MLP, NETWORKS, build_torso
 from parcade.model.parameters import FlatParameters, copy_module_state
@@ -301,6 +302,24 @@ def test_continuous_actions_are_drawn_from_the_gaussian_and_clipped_only_for_the
     shown = policy.actions.for_env(acted.actions.numpy())
     assert shown.dtype == np.float32 and np.abs(shown).max(0).tolist() == [1, 0.5]
     assert torch.equal(policy.act(x[:3], None).actions, mean.expand(3, 2))
+
+
+def test_bounds_that_are_not_symmetric_are_the_unit_of_continuous_actions():
+    actions = actions_of(Box(np.float32([0, -np.pi, 0]), np.float32([1, np.pi, 1])))
+    given = np.array([[-1, -1, 0], [0, 0.5, 0.5], [7, -9, 1]], np.float32)
+    expected = [[0, -np.pi, 0.5], [0.5, np.pi / 2, 0.75], [1, -np.pi, 1]]
+    np.testing.assert_allclose(actions.for_env(given), expected, rtol=1e-6)
+    unclipped = actions.scaled(torch.from_numpy(given))
+    assert unclipped.dtype == torch.float32
+    np.testing.assert_allclose(unclipped[2].numpy(), [4, -9 * np.pi, 1], rtol=1e-6)
+    drawn = actions.random(np.random.default_rng(0), 4000)
+    assert ((drawn >= actions.space.low) & (drawn <= actions.space.high)).all()
+    assert (drawn[:, 0] > 0.5).mean() == pytest.approx(0.5, abs=0.03)
+    again = actions.random_of(np.random.default_rng(0).random((4000, 3)))
+    np.testing.assert_allclose(again.mean(0), drawn.mean(0), atol=0.1)
+    for space in (Box(-2.0, 2.0, (1,)), Box(0.0, np.inf, (1,))):
+        kept = actions_of(space).for_env(np.array([[1.5]], np.float32))
+        assert kept.tolist() == [[1.5]]
 
 
 def test_a_q_policy_explores_epsilon_of_the_time_and_is_greedy_without_noise():

@@ -87,12 +87,14 @@ class DeviceArcade(Arcade):
         """Paint what the consoles have recorded."""
         self.threads.launch_blocks(arcade_kernels.paint_block, self.num_consoles, self._consoles)
 
-    def act(self, actions: Any, actions_b: Any | None = None) -> Any:
+    def act(self, actions: Any, actions_b: Any | None = None, strengths: Any | None = None) -> Any:
         """Emulate one video frame with ale-py action ids, int `[n]`; return rewards, a device int32 `[n]`.
 
         Actions that are already on the device are not checked on the host: a value outside 0-17 acts as 0.
-        Errors: ValueError for actions of player B, whose controls are connected on the CPU only.
+        Errors: ValueError for actions of player B and for strengths, which exist on the CPU only.
         """
+        if strengths is not None:
+            raise ValueError("strengths of actions exist on the CPU only; use device='cpu'")
         if actions_b is not None:
             raise ValueError("player B's controls are connected on the CPU only; use device='cpu'")
         actions = self.threads.take(actions, self._actions_here)

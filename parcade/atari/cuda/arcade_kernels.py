@@ -13,7 +13,7 @@
 
 import numpy as np
 
-from .. import console
+from .. import console, joystick
 from ..compiling.jit import inlined
 from ..state import (
     FRAME_NUMBER,
@@ -40,7 +40,7 @@ def act_thread(e, s, ram, game, consoles, actions, rewards_out):
     """Emulate one video frame of console `e` with an ale-py action id; record its spans."""
     action = np.int64(actions[e])
     if action < 0 or action > 17:
-        action = np.int64(console.NOOP)
+        action = np.int64(joystick.NOOP)
     load(e, s, ram, consoles)
     s[OBSERVED] = 1
     rewards_out[e] = console.act(
@@ -51,7 +51,7 @@ def act_thread(e, s, ram, game, consoles, actions, rewards_out):
         consoles.random[e],
         game.program,
         action,
-        console.NOOP,
+        joystick.NOOP,
     )
     s[OBSERVED] = 0
     store(e, s, ram, consoles)

@@ -20,7 +20,7 @@ that take a group of arrays are inlined, because an argument of that size would 
 
 import numpy as np
 
-from .. import console, engine_cpu, mt19937
+from .. import console, engine_cpu, joystick, mt19937
 from ..compiling.jit import inlined, kernel, stand_alone
 from ..primitives.warp import WARP_LANES, block_sync
 from ..settings import CLIP, EPISODIC_LIFE, FIRE, FRAME_LIMIT, FRAME_SKIP, LIFE_LOSS, NOOP_MAX
@@ -86,7 +86,7 @@ def _play(s, ram, rom, screen, random, program, action, settings, frames_left, k
     third = BLACK
     for left in range(np.int64(settings[FRAME_SKIP]), 0, -1):
         s[OBSERVED] = 1 if left <= 2 else 0
-        reward += console.act(s, ram, rom, screen, random, program, action, console.NOOP)
+        reward += console.act(s, ram, rom, screen, random, program, action, joystick.NOOP)
         frames += 1
         life_lost = s[LIVES] < lives and s[LIVES] > 0
         over = s[TERMINAL] != 0 or frames >= frames_left or (settings[EPISODIC_LIFE] != 0 and life_lost)

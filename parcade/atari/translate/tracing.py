@@ -6,7 +6,7 @@ jumps, which cannot be followed without running the game.
 
 import numpy as np
 
-from .. import console, rule_machine, rules
+from .. import console, joystick, rule_machine, rules
 from ..compiling.jit import CONSOLE, kernel, separate, stand_alone
 from ..mos6507 import interpreter
 from ..state import CPU_JAMMED, FRAME_ENDED, TERMINAL
@@ -36,7 +36,7 @@ def trace_frames(s, memory, rom, screen, random, program, actions):
     stand_alone()
     console.reset_game(s, memory, rom, screen, random, program)
     for action in actions:
-        console.apply_controls(s, action, console.NOOP)
+        console.apply_controls(s, action, joystick.NOOP)
         trace_update(s, memory, rom, screen)
         rule_machine.execute(s, memory, program, program[rules.AT_STEP])
         if s[TERMINAL] != 0:
