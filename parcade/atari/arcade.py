@@ -6,6 +6,7 @@ corresponds to ale-py's act with frame_skip 1. In addition, `act` takes the acti
 `press` holds the console's switches.
 """
 
+import functools
 import textwrap
 from collections.abc import Mapping
 from numbers import Integral, Real
@@ -35,6 +36,8 @@ from .state import (
 )
 from .state_check import check_rom, check_rows
 from .threads.callers import Callers
+
+STICKY = slice(STICKY_THRESHOLD, STICKY_THRESHOLD + 2)
 
 
 class Arcade:
@@ -262,22 +265,20 @@ class Arcade:
 
         Errors: ValueError for another version or ROM, for wrong shapes and for invalid contents.
         """
-        rows = np.arange(self.num_consoles)[as_rows(consoles, self.num_consoles)]
-        self._restore(self._with_own_settings(checked_rows(saved, len(rows), self.machine)), rows)
+        rows = as_rows(consoles, self.num_consoles)
+        count = len(range(self.num_consoles)[rows] if isinstance(rows, slice) else rows)
+        self._restore(checked_rows(saved, count, self.machine), rows, count)
 
-    def _with_own_settings(self, saved: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return saved rows with this arcade's probability of sticky actions, which no state replaces."""
-        sticky = slice(STICKY_THRESHOLD, STICKY_THRESHOLD + 2)
-        state = saved["state"].copy()
-        state[:, sticky] = self.machine.powered["state"][0, sticky]
-        return {**saved, "state": state}
+    def _restore(self, saved: dict[str, np.ndarray], rows: np.ndarray | slice, count: int) -> None:
+        """Copy saved rows to the `count` consoles `rows`, cyclically.
 
-    def _restore(self, saved: dict[str, np.ndarray], rows: np.ndarray) -> None:
-        """Copy saved rows to the consoles `rows` [k], cyclically."""
-        turns = np.arange(len(rows)) % max(1, len(saved["state"]))
+        No state replaces an arcade's probability of sticky actions.
+        """
+        turns = None if len(saved["state"]) == count else np.arange(count) % len(saved["state"])
         with self._callers.lock:
             for name, array in self.arrays.items():
-                array[rows] = saved[name] if len(saved[name]) == len(rows) else saved[name][turns]
+                array[rows] = saved[name] if turns is None else saved[name][turns]
+            self.arrays["state"][rows, STICKY] = self.machine.powered["state"][0, STICKY]
 
     def seed_from(self, arcade: "Arcade", first: int, last: int) -> None:
         """Copy consoles `first` .. `last` - 1 of another arcade to the consoles of this one, cyclically.
@@ -293,7 +294,7 @@ class Arcade:
                 f"first={first}, last={last}: expected 0 <= first < last <= {arcade.num_consoles}"
             )
         saved = checked_rows(arcade.get_state(slice(first, last)), last - first, self.machine)
-        self._restore(self._with_own_settings(saved), np.arange(self.num_consoles))
+        self._restore(saved, slice(None), self.num_consoles)
 
 
 def _restored(kind: type[Arcade], made_from: tuple[Any, ...], state: dict[str, np.ndarray]) -> Arcade:
@@ -392,17 +393,23 @@ def as_array(name: str, value: Any) -> np.ndarray:
 
 def checked_rows(saved: Any, num_rows: int, machine: engine_cpu.Machine) -> dict[str, np.ndarray]:
     """Return the arrays of a saved state of this many consoles. Errors: ValueError if it does not fit."""
-    empty = allocate(0, machine.height)
-    names = ("version", "md5", *empty)
+    rows = _rows(machine.height)
+    names = ("version", "md5", *rows)
     if not isinstance(saved, Mapping) or any(name not in saved for name in names):
         raise ValueError(f"saved state: expected the dict of get_state, with {', '.join(names)}")
     arrays = with_all_words({name: as_array(name, saved[name]) for name in names})
     if arrays["version"].tolist() != VERSION:
         raise ValueError(f"saved state has version {arrays['version']}; expected {VERSION}")
     check_rom(arrays, machine)
-    for name, none in empty.items():
-        array, shape = arrays[name], (num_rows, *none.shape[1:])
-        if array.shape != shape or array.dtype != none.dtype:
-            raise ValueError(f"{name} is {array.dtype} {array.shape}; expected {none.dtype} {shape}")
+    for name, (row, dtype) in rows.items():
+        array, shape = arrays[name], (num_rows, *row)
+        if array.shape != shape or array.dtype != dtype:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}; expected {dtype} {shape}")
     check_rows(arrays, machine)
     return arrays
+
+
+@functools.cache
+def _rows(height: int) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Return the shape of one console's row of each array, and the type."""
+    return {name: (array.shape[1:], array.dtype) for name, array in allocate(0, height).items()}

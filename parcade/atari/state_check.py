@@ -15,6 +15,7 @@ from .cartridge import image_size
 from .engine_cpu import Machine
 from .joystick import ACTION_BITS, ACTION_ID, PADDLE_STEP
 from .settings import VectorSettings
+from .state_scan import rows_fit
 
 ANY = (-(2**31), 2**31 - 1)
 # Words that say how far the frame of each TIA's block is drawn: [5, blocks].
@@ -223,8 +224,12 @@ def _sticky_actions(state: np.ndarray) -> np.ndarray:
 
 def check_rows(saved: dict[str, np.ndarray], machine: Machine) -> None:
     """Check that kernels can use saved rows. Errors: ValueError with the word, its value and its range."""
-    state = saved["state"]
+    state, random = saved["state"], saved["random"]
     bounds = bounds_for(machine)
+    if all(array.flags.c_contiguous and array.flags.writeable for array in (state, random)) and rows_fit(
+        state, random, bounds.low, bounds.size, machine.height
+    ):
+        return
     bad = bounds.excludes(state)
     if bad.any():
         row, word = np.argwhere(bad)[0]
@@ -240,5 +245,5 @@ def check_rows(saved: dict[str, np.ndarray], machine: Machine) -> None:
     # The blocks of a console that has not run yet, or comes from a GPU, are all zero.
     if (wrong & (stop != 0)).any():
         raise ValueError("saved state: T_LAST, T_LEFT and T_LINE disagree on how far the frame is drawn")
-    if saved["random"][:, :, 624].max(initial=0) > 624:
+    if random[:, :, 624].max(initial=0) > 624:
         raise ValueError("saved state: the index of a random stream is past its end; expected 0 to 624")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parcade.atari import Arcade, state_check
+from parcade.atari import Arcade, state_check, state_scan
 from parcade.atari import state as st
 
 
@@ -50,6 +50,36 @@ def test_the_error_names_the_word_and_what_was_expected(arcade):
     saved = arcade.get_state()
     saved["random"][0, 1, 624] = 625
     with pytest.raises(ValueError, match="random stream"):
+        arcade.set_state(saved)
+
+
+def test_the_compiled_test_says_the_same_without_a_message(arcade):
+    low, _, size = state_check.bounds_for(arcade.machine)
+    good = arcade.get_state()
+
+    def fits(name=None, *place_and_value):
+        saved = {key: array.copy() for key, array in good.items()}
+        if name:
+            *place, value = place_and_value
+            saved[name][tuple(place)] = value
+        return state_scan.rows_fit(saved["state"], saved["random"], low, size, arcade.height)
+
+    assert fits()
+    assert fits("state", 0, st.CART_BANK, 0) and not fits("state", 0, st.CART_BANK, 1)
+    block = st.TIA + 2 * st.TIA_WORDS
+    for word in (st.T_LINE, st.T_LEFT, st.T_STOP, st.T_START, st.T_LAST):
+        assert not fits("state", 0, block + word, good["state"][0, block + word] ^ 1), word
+    assert fits("random", 0, 2, 624, 624) and not fits("random", 0, 2, 624, 625)
+    assert fits("state", 0, st.CYCLES, -(2**31)) and fits("state", 0, st.CYCLES, 2**31 - 1)
+
+
+def test_states_that_are_read_only_or_not_contiguous_are_checked_too(arcade):
+    saved = arcade.get_state()
+    saved["state"] = np.asfortranarray(np.repeat(saved["state"], 2, 0))[:1]
+    saved["random"].flags.writeable = False
+    arcade.set_state(saved)
+    saved["state"][0, st.CPU_A] = 256
+    with pytest.raises(ValueError, match="CPU_A"):
         arcade.set_state(saved)
 
 

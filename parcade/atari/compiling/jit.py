@@ -72,9 +72,14 @@ def separate(signature: str):
     return decorate
 
 
+MODULES = (
+    "engine_cpu", "pixels", "state_scan", "threads.rounds", "threads.task_queue", "translate.tracing",
+)  # fmt: skip
+
+
 def separate_functions() -> dict[str, Separate]:
     """Return all separate functions by module and name, callees first; none without JIT."""
-    for name in ("engine_cpu", "pixels", "threads.rounds", "threads.task_queue", "translate.tracing"):
+    for name in MODULES:
         importlib.import_module(f"parcade.atari.{name}")
     return {f"{each.dispatcher.py_func.__module__}.{each.dispatcher.__name__}": each for each in _separate}
 

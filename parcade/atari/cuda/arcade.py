@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import engine_cpu
-from ..arcade import Arcade, as_rows, check_arguments, check_per_console, checked_switch
+from ..arcade import STICKY, Arcade, as_rows, check_arguments, check_per_console, checked_switch
 from ..state import (
     CPU_JAMMED,
     DIFFICULTY,
@@ -193,10 +193,17 @@ class DeviceArcade(Arcade):
             )
         return part
 
-    def _restore(self, saved: dict[str, np.ndarray], rows: np.ndarray) -> None:
-        """Copy saved rows to the consoles `rows` [k], cyclically. Only these rows are sent to the device."""
-        if not len(rows):
+    def _restore(self, saved: dict[str, np.ndarray], rows: np.ndarray | slice, count: int) -> None:
+        """Copy saved rows to the `count` consoles `rows`, cyclically. Only these are sent to the device.
+
+        No state replaces an arcade's probability of sticky actions.
+        """
+        if not count:
             return
+        rows = np.arange(self.num_consoles)[rows]
+        state = saved["state"].copy()
+        state[:, STICKY] = self.machine.powered["state"][0, STICKY]
+        saved = {**saved, "state": state}
         if len(np.unique(rows)) < len(rows):  # blocks run in any order; of equal rows, the last one counts
             rows, last = np.unique(rows[::-1], return_index=True)
             saved = {name: saved[name][-1 - last] for name in ROWS}
