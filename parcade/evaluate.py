@@ -15,7 +15,7 @@ import torch
 from parcade.agent import Agent
 from parcade.envs import make_vec
 from parcade.envs.games import is_atari
-from parcade.envs.settings import FRAMES_PER_SECOND, in_colour
+from parcade.envs.settings import in_colour
 from parcade.errors import UsageError
 from parcade.experience.env_group import EnvGroup
 from parcade.experience.episodes import ENV, SCORE, STEPS
@@ -191,7 +191,7 @@ def record_video(agent: Agent, path: str | Path, *, games: int = 1, **play: Any)
     games = whole("games", games, 1)
     _checked_seed(**play)
     check_video_of(agent, str(path))
-    with in_video(str(path), FRAMES_PER_SECOND / agent.config.env.frame_skip) as show:
+    with in_video(str(path), agent.config.env.steps_per_second) as show:
         return list(_show_episodes(agent, games, show, **play))
 
 
@@ -205,7 +205,7 @@ def watch(agent: Agent, *, games: int = 1, seed: int = 0, greedy: bool = False) 
     require_terminal("use: parcade eval DIR --video out.mp4")
     require_screen(agent.config.game)
     scores: list[float] = []
-    frames_per_second = FRAMES_PER_SECOND / agent.config.env.frame_skip
+    frames_per_second = agent.config.env.steps_per_second
     with in_terminal(frames_per_second) as show, contextlib.suppress(KeyboardInterrupt):
         for score in _show_episodes(agent, games, show, seed=seed, greedy=greedy):
             scores.append(score)  # one by one: Ctrl-C keeps the earlier ones

@@ -157,7 +157,7 @@ def parse_training(arguments: list[str], also: Sequence[str] = ()) -> TrainConfi
     algorithm = trained.run.algorithm if trained else RunConfig().algorithm
     row = algorithm_row(_value_of("algorithm", arguments, algorithm))
     _check_names(row.config)
-    of_id = settings_of_id(next((word for word in arguments if word.startswith(("ALE/", "ale_py:ALE/"))), ""))
+    of_id = next(filter(None, map(settings_of_id, arguments)), {})
     preset_name = _value_of("env-preset", arguments, "")
     # A preset that the user names replaces the rules of an id, as single settings do.
     env_default = env_preset(preset_name) if preset_name else env_preset(PresetFlags().env_preset, **of_id)

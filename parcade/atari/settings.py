@@ -10,7 +10,10 @@ from . import games, joystick, preprocess
 from .state import RAM_BYTES
 
 # Words of a console vector's settings, on the CPU and on a GPU.
-FIRE, NOOP_MAX, FRAME_SKIP, FRAME_LIMIT, MAX_POOL, CLIP, LIFE_LOSS, EPISODIC_LIFE, NUM_SETTINGS = range(9)
+(
+    FIRE, NOOP_MAX, FRAME_SKIP, FRAME_SKIP_TO, FRAME_LIMIT, MAX_POOL, CLIP, LIFE_LOSS, EPISODIC_LIFE,
+    NUM_SETTINGS,
+) = range(10)  # fmt: skip
 
 # Settings that are integers, and the smallest value of each.
 LEAST = {
@@ -24,6 +27,8 @@ LARGEST = 2**31 - 1
 class VectorSettings:
     """How a vector of consoles plays and what it observes. Names and defaults are those of AtariVectorEnv.
 
+    frameskip_to: every step has a random number of frames, from `frameskip`, 2 or more, to this; None always
+    has `frameskip`.
     max_num_frames_per_episode: 0 is no limit, where AtariVectorEnv ends an episode at every step.
     start_states: ``exact`` plays every start as ale-py does, so RAM carries over between episodes. ``cached``
     starts every episode from one of `num_starts` saved starts: the first episodes of seeds 0, 1, 2 ... The
@@ -43,6 +48,7 @@ class VectorSettings:
     img_width: int = 84
     stack_num: int = 4
     frameskip: int = 4
+    frameskip_to: int | None = None
     maxpool: bool = True
     noop_max: int = 30
     use_fire_reset: bool = True
@@ -61,11 +67,20 @@ class VectorSettings:
             value = getattr(self, name)
             if not isinstance(value, Integral) or not least <= value <= LARGEST:
                 raise ValueError(f"{name}={value!r}: expected an integer from {least} to {LARGEST}")
+        if self.frameskip_to is not None and not 2 <= self.frameskip < self.frameskip_to <= LARGEST:
+            raise ValueError(
+                f"frameskip={self.frameskip}, frameskip_to={self.frameskip_to}: expected 2 or more, then more"
+            )
 
     @property
     def draws(self) -> bool:
         """Whether frames are drawn at all."""
         return self.obs_type != "ram"
+
+    @property
+    def most_frames(self) -> int:
+        """Frames of the longest step."""
+        return self.frameskip_to or self.frameskip
 
     @property
     def frame_limit(self) -> int:
@@ -118,6 +133,7 @@ class VectorSettings:
         words[FIRE] = self.use_fire_reset and 1 in action_set
         words[NOOP_MAX] = self.noop_max
         words[FRAME_SKIP] = self.frameskip
+        words[FRAME_SKIP_TO] = self.most_frames
         words[FRAME_LIMIT] = self.frame_limit
         words[MAX_POOL] = self.maxpool
         words[CLIP] = self.reward_clipping

@@ -288,7 +288,7 @@ class VectorConsoles:
 
     def check_saved(self, rows: dict[str, np.ndarray], captured: np.ndarray, elapsed: np.ndarray) -> None:
         """Check saved rows of consoles, captured frames and frames of episodes `[n]`. Errors: ValueError."""
-        most_frames = self.settings.frame_limit + self.settings.frameskip
+        most_frames = self.settings.frame_limit + self.settings.most_frames
         check_playing(rows, elapsed, self.machine, self._switches, most_frames)
         check_captured(captured, self.settings)
 

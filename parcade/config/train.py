@@ -15,7 +15,7 @@ from parcade.config.run import RunConfig
 from parcade.config.topology import ON_RAY, TOPOLOGIES, TopologyConfig
 from parcade.envs.backends import backend_row, check_supported
 from parcade.envs.games import canonical_game, is_atari, settings_of_id
-from parcade.envs.make import action_space
+from parcade.envs.make import action_space, refuse_on_gpu
 from parcade.envs.settings import EnvSettings, refuse_settings_of_consoles
 from parcade.errors import UsageError, check_divides
 from parcade.experience.replay import FILL_STEPS
@@ -203,8 +203,7 @@ def _check_consoles_on_gpu(config: TrainConfig) -> None:
             "env_device 'cuda' needs an Atari game on parcade's own consoles; "
             f"got {config.game} on backend {run.backend}; use --backend native, or --env-device cpu"
         )
-    if config.env.continuous_actions:
-        raise UsageError("continuous_actions are for consoles on the CPU; use --env-device cpu")
+    refuse_on_gpu(config.env)
     if config.is_topology or source_kind not in ("rollout", "staggered", "replay"):
         raise UsageError(
             f"algorithm {run.algorithm} on engine {run.engine} emulates on the CPU; use --env-device cpu"

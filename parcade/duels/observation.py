@@ -41,9 +41,11 @@ def resized(levels: np.ndarray, resize: Resize) -> np.ndarray:
 
 
 def check_has_sides(settings: EnvSettings) -> None:
-    """Check that an agent can play either side. Errors: UsageError for ``ram`` and continuous actions."""
+    """Check that an agent can play either side. Errors: UsageError, for ``ram`` for example."""
     if settings.continuous_actions:
         raise UsageError("the agent has continuous actions; use agents with a set of actions")
+    if settings.frame_skip_to:
+        raise UsageError("the agent plays random numbers of frames; use agents with a fixed frame_skip")
     if settings.observations == "ram":
         raise UsageError("the agent observes RAM, which has no other side; use agents that observe images")
 

@@ -12,7 +12,9 @@ from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError, unknown_name
 from parcade.plugins import check_registered, load_plugins
 
-ABILITIES = ("start_states", "warm_up_steps", "continuous_actions", "ale_compat", "batch_size")
+ABILITIES = (
+    "start_states", "warm_up_steps", "continuous_actions", "frame_skip_to", "ale_compat", "batch_size",
+)  # fmt: skip
 """What a backend may support besides emulating games; ``register_backend`` describes them."""
 
 
@@ -105,11 +107,11 @@ def register_backend(
         make: ``make(game, num_envs, settings, num_threads=n)``, an environment as ``make_vec`` describes. If
             it has ``get_state``, ``set_state`` and ``gives_state = True``, runs on it resume bit-identical.
         check: refuses settings of a game that the backend cannot serve, with a UsageError.
-        supports: names of optional abilities. ``start_states``, ``warm_up_steps``, ``continuous_actions``:
-            ``make`` accepts other values of these settings than the defaults; the second also requires
-            ``can_rest = True`` and a ``step(actions, playing)``. ``ale_compat``: ``make`` accepts
-            ``ale_compat=True``. ``batch_size``: ``make`` accepts ``batch_size=B`` and then returns an
-            environment with ``send`` and ``recv``.
+        supports: names of optional abilities. ``start_states``, ``warm_up_steps``, ``continuous_actions``
+            and ``frame_skip_to``: ``make`` accepts other values of these settings than the defaults; the
+            second also requires ``can_rest = True`` and a ``step(actions, playing)``. ``ale_compat``:
+            ``make`` accepts ``ale_compat=True``. ``batch_size``: ``make`` accepts ``batch_size=B`` and then
+            returns an environment with ``send`` and ``recv``.
 
     Errors: UsageError for a name that is in use, what cannot be called, or an unknown ability.
     """
@@ -131,7 +133,7 @@ def check_supported(backend: str, game: str, settings: EnvSettings) -> None:
     row = backend_row(backend) if is_atari(game) else None
     abilities = row.supports if row else frozenset()
     default = EnvSettings()
-    for name in ("start_states", "warm_up_steps", "continuous_actions"):
+    for name in ("start_states", "warm_up_steps", "continuous_actions", "frame_skip_to"):
         value = getattr(settings, name)
         if value != getattr(default, name) and name not in abilities:
             raise UsageError(

@@ -29,20 +29,29 @@ def _key(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-# Gymnasium ids: ALE/Pong-v5, PongNoFrameskip-v4, parcade/Pong-v0, and Pong-v0 and -v4, which are refused.
+# Gymnasium ids: ALE/Pong-v5, PongNoFrameskip-v4, parcade/Pong-v0, and Pong-v0 and -v4.
 _ID = re.compile(r"^(?P<space>ALE/|parcade/|)(?P<title>[A-Za-z0-9]+?)(?P<kind>(NoFrameskip)?-v\d+)$")
-_ATARI_IDS = ("ALE/-v5", "NoFrameskip-v4", "parcade/-v0")
-_RANDOM_SKIPS = ("-v0", "-v4")
+RANDOM_SKIPS = {"noop_max": 0, "frame_skip": 2, "frame_skip_to": 4}
+RULES_OF_IDS: dict[str, dict[str, Any]] = {
+    "ALE/-v5": {"sticky_actions": 0.25, "noop_max": 0},
+    "-v0": {"sticky_actions": 0.25, **RANDOM_SKIPS},
+    "-v4": RANDOM_SKIPS,
+    "NoFrameskip-v4": {},
+    "parcade/-v0": {},
+}
+"""Settings that the ids of Atari games imply, by what they have around the game's title."""
 
 
 def settings_of_id(name: str) -> dict[str, Any]:
     """Return the settings that the Gymnasium id of an Atari game implies, as fields of EnvSettings.
 
-    ``ALE/X-v5`` repeats the last action with probability 0.25 in every frame and has no random no-ops at the
-    start. ``XNoFrameskip-v4`` with the preprocessing of SB3 and CleanRL equals ``dqn_2015``, the default.
+    ``ALE/X-v5`` and ``X-v0`` repeat the last action with probability 0.25 in every frame, and have no random
+    no-ops at the start, like ``X-v4``. ``X-v0`` and ``X-v4`` skip 2 to 4 frames at random.
+    ``XNoFrameskip-v4`` with the preprocessing of SB3 and CleanRL equals ``dqn_2015``, the default.
     """
-    is_version_5 = _split_id(name.removeprefix("ale_py:"))[1] == "ALE/-v5"
-    return {"sticky_actions": 0.25, "noop_max": 0} if is_version_5 else {}
+    title, form = _split_id(name.removeprefix("ale_py:"))
+    is_game = _key(title) in map(_key, game_names())
+    return dict(RULES_OF_IDS.get(form, {})) if is_game else {}
 
 
 def _split_id(name: str) -> tuple[str, str]:
@@ -51,13 +60,11 @@ def _split_id(name: str) -> tuple[str, str]:
     return (match["title"], match["space"] + match["kind"]) if match else (name, "")
 
 
-def _has_other_rules(env_id: str) -> bool:
-    """Return whether a Gymnasium id is one of an Atari game that ``canonical_game`` refuses."""
+def _is_id_of_game(env_id: str) -> bool:
+    """Return whether a Gymnasium id is one of an Atari game, also one that ``canonical_game`` refuses."""
     title, form = _split_id(env_id)
-    is_refused = form in _RANDOM_SKIPS or (
-        form.startswith(("ALE/", "NoFrameskip")) and form not in _ATARI_IDS
-    )
-    return is_refused and _key(title) in map(_key, game_names())
+    is_form = form in RULES_OF_IDS or form.startswith(("ALE/", "NoFrameskip"))
+    return is_form and _key(title) in map(_key, game_names())
 
 
 def canonical_game(name: str) -> str:
@@ -82,21 +89,15 @@ def canonical_game(name: str) -> str:
     title, form = _split_id(name)
     known_names = (*game_names(), *(TINY_TASKS if form == "parcade/-v0" else ()))
     game = {_key(known): known for known in known_names}.get(_key(title))
-    if game is not None and form in ("", *_ATARI_IDS):
+    if game is not None and form in ("", *RULES_OF_IDS):
         return game
-    if game is not None and form in _RANDOM_SKIPS:
-        nearest = "--frame-skip 3 --sticky-actions 0.25" if form == "-v0" else "--frame-skip 3"
-        raise UsageError(
-            f"{name} skips 2 to 4 frames at random, which no backend supports; "
-            f"the closest is {game} with {nearest}, or use {title}NoFrameskip-v4 or ALE/{title}-v5"
-        )
     if game is not None and (form.startswith(("ALE/", "NoFrameskip")) or name not in gymnasium.registry):
         raise UsageError(f"unknown id {name}; use {title}NoFrameskip-v4, ALE/{title}-v5 or {game}")
     if name not in gymnasium.registry:
         load_plugins()  # a package may register its environments there
     if name in gymnasium.registry:
         return name
-    ids = [each for each in gymnasium.registry if not _has_other_rules(each)]
+    ids = [each for each in gymnasium.registry if not _is_id_of_game(each)]
     error = unknown_name("game", name, [*game_names(), *ids, *TINY_TASKS])
     if re.search(r"-v\d+$", name):
         mark = "" if str(error).endswith("?") else "."

@@ -199,8 +199,7 @@ def _make_one(
         raise UsageError("device 'cuda' needs an Atari game and backend 'native'; use device 'cpu'")
     check_supported(backend, game, settings)
     if device == "cuda":
-        if settings.continuous_actions:
-            raise UsageError("continuous_actions are for device 'cpu'; leave them out")
+        refuse_on_gpu(settings)
         for name in options:
             raise UsageError(f"{name} is for device 'cpu'; leave it out")
         from parcade.envs.cuda_views import seen_on_gpu
@@ -211,6 +210,13 @@ def _make_one(
         if name not in abilities or not is_atari(game):
             raise UsageError(f"{name} is for Atari games on backend 'native'; leave it out")
     return _make(game, num_envs, backend, settings, num_threads=num_threads, **options)
+
+
+def refuse_on_gpu(settings: EnvSettings) -> None:
+    """Refuse settings that only consoles on the CPU have. Errors: UsageError."""
+    for name in ("continuous_actions", "frame_skip_to"):
+        if getattr(settings, name):
+            raise UsageError(f"{name} is for consoles on the CPU; leave it out, or use device 'cpu'")
 
 
 @functools.cache

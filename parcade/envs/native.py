@@ -79,6 +79,7 @@ def console_settings(settings: EnvSettings) -> dict[str, Any]:
         "img_width": settings.image_width,
         "stack_num": settings.frame_stack,
         "frameskip": settings.frame_skip,
+        "frameskip_to": settings.frame_skip_to,
         "maxpool": settings.max_pool,
         "noop_max": settings.noop_max,
         "use_fire_reset": settings.fire_reset,

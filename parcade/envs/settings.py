@@ -64,6 +64,9 @@ class EnvSettings:
 
     frame_skip: Annotated[int, Range(1, 1000)] = 4
     """Emulated frames per step; the action is held for all of them."""
+    frame_skip_to: Annotated[int, Range(3, 1000)] | None = None
+    """Emulate a random number of frames per step, from frame_skip to this; None always frame_skip. Native
+    backend on the CPU."""
     max_pool: bool = True
     """Observe the maximum of the last two frames: many games draw a sprite in every other frame only."""
     sticky_actions: float = 0.0
@@ -112,6 +115,11 @@ class EnvSettings:
             raise UsageError(
                 f"sticky_actions={self.sticky_actions} is not in [0, 1); it is a probability, e.g. 0.25"
             )
+        if self.frame_skip_to is not None and not 2 <= self.frame_skip < self.frame_skip_to:
+            raise UsageError(
+                f"frame_skip={self.frame_skip}, frame_skip_to={self.frame_skip_to}: expected 2 or more, and "
+                "a larger number; Gym's Pong-v0 has 2 and 4"
+            )
         if self.continuous_actions and self.action_subset:
             raise UsageError(
                 f"action_subset={self.action_subset}: continuous actions are no set; leave one of the two out"
@@ -128,9 +136,14 @@ class EnvSettings:
             )
 
     @property
+    def mean_frame_skip(self) -> float:
+        """Mean number of frames per step."""
+        return (self.frame_skip + (self.frame_skip_to or self.frame_skip)) / 2
+
+    @property
     def steps_per_second(self) -> float:
-        """Steps per second at the speed of a real console."""
-        return FRAMES_PER_SECOND / self.frame_skip
+        """Steps per second at the speed of a real console, on average."""
+        return FRAMES_PER_SECOND / self.mean_frame_skip
 
     @property
     def starts_from_file(self) -> bool:
@@ -159,7 +172,7 @@ ENV_PRESETS: dict[str, EnvSettings] = {
         sticky_actions=0.25, noop_max=0, fire_reset=False, life_loss=False, full_action_set=True
     ),
     # Karpathy 2016: sticky actions as in Gym's Pong-v0, no max-pooling, no life signal. Gym skipped 2 to 4
-    # frames at random; this preset always skips 4, because ale-py's vector env does not support random skips.
+    # frames at random (frame_skip 2, frame_skip_to 4); this preset always skips 4, on every backend.
     "karpathy_2016": EnvSettings(
         max_pool=False,
         sticky_actions=0.25,

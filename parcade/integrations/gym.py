@@ -18,7 +18,7 @@ from parcade.atari.games import load_games, title
 from parcade.atari.held_keys import ACTION_NAMES, keys_to_action
 from parcade.envs.games import action_ids, canonical_game, is_atari
 from parcade.envs.make import make_vec, with_output
-from parcade.envs.settings import FRAMES_PER_SECOND, env_preset
+from parcade.envs.settings import env_preset
 from parcade.envs.tiny import TINY_TASKS
 from parcade.errors import UsageError, unknown_name
 from parcade.integrations.autoreset import DelayedReset
@@ -252,8 +252,11 @@ def _action_ids(game: str, settings: dict[str, Any]) -> list[int]:
 
 def _frames_per_second(settings: dict[str, Any]) -> float:
     """Return how often per second environments with these settings step in real time."""
-    frame_skip: int = getattr(settings.get("settings"), "frame_skip", settings.get("frame_skip", 4))
-    return FRAMES_PER_SECOND / frame_skip
+    how = settings.get("settings")
+    if how is None:
+        names = ("frame_skip", "frame_skip_to")
+        how = env_preset("dqn_2015", **{key: settings[key] for key in names if key in settings})
+    return float(how.steps_per_second)
 
 
 def _of_one(infos: dict[str, np.ndarray]) -> dict[str, Any]:

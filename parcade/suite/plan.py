@@ -78,7 +78,7 @@ class Plan:
         Errors: UsageError.
         """
         game = next(game for game in self.games if is_atari(game))
-        return parse_training(self._words(game)).env.frame_skip
+        return parse_training(self._words(game)).env.mean_frame_skip
 
     @property
     def _until(self) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ class Plan:
         return ("--target-score", "None") if "--preset" in given and "--target-score" not in given else ()
 
 
-def budget_flags(budget: str, step_frames: int = 1) -> list[str]:
+def budget_flags(budget: str, step_frames: float = 1) -> list[str]:
     """Translate ``10M-steps``, ``200M-frames``, ``2h`` or ``2:00:00`` to flags of ``parcade train``.
 
     ``step_frames`` is the number of frames per step. Errors: UsageError for anything else.

@@ -20,8 +20,8 @@ DEFAULT_GAME = (("mode", None), ("difficulty", None), ("sticky_actions", 0.0))
 """Settings of every evaluation: the default mode and difficulty, without sticky actions."""
 NULL_OPS = (("noop_max", 30), ("fire_reset", True))
 RULES_OF_TRAINING = (
-    "frame_skip", "sticky_actions", "noop_max", "fire_reset", "frame_limit", "full_action_set",
-    "action_subset", "continuous_actions", "action_threshold", "mode", "difficulty",
+    "frame_skip", "frame_skip_to", "sticky_actions", "noop_max", "fire_reset", "frame_limit",
+    "full_action_set", "action_subset", "continuous_actions", "action_threshold", "mode", "difficulty",
 )  # fmt: skip
 """Settings that a protocol fixes in training. The others are what an agent sees and how it learns."""
 
@@ -147,8 +147,9 @@ def check_rules(env: EnvSettings, game: str, rules: Protocol) -> None:
 def check_agent(env: EnvSettings, game: str, rules: Protocol) -> None:
     """Check that an agent's decisions are those of an evaluation protocol. Errors: UsageError."""
     expected = ENV_PRESETS[rules.env_preset].frame_skip
-    if is_atari(game) and env.frame_skip != expected:
+    if is_atari(game) and (env.frame_skip != expected or env.frame_skip_to is not None):
+        learned = f"{env.frame_skip}" + (f" to {env.frame_skip_to}" if env.frame_skip_to else "")
         raise UsageError(
             f"protocol {rules.name} plays with frame_skip={expected}, but the agent learned with "
-            f"{env.frame_skip}; leave out --protocol"
+            f"{learned}; leave out --protocol"
         )

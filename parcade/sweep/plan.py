@@ -81,7 +81,7 @@ class SweepPlan:
     def command(self, settings: dict[str, Value]) -> list[str]:
         """Arguments of ``parcade train`` for these settings, without defaults, seed and run directory."""
         # The frame skip is no setting of an algorithm, so no space has it.
-        flags = budget_flags(self.budget, self.base.env.frame_skip if is_atari(self.base.game) else 1)
+        flags = budget_flags(self.budget, self.base.env.mean_frame_skip if is_atari(self.base.game) else 1)
         # Also without a target: a preset may set one.
         return [*self.training, *flags_of(settings), *flags, f"--target-score={self.goal.target_text}"]
 

@@ -19,7 +19,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from parcade.agent import Agent
-from parcade.envs.settings import FRAMES_PER_SECOND
 from parcade.errors import UsageError
 from parcade.files.kept_policies import frames_of_agents
 from parcade.history.series import number
@@ -102,8 +101,7 @@ class Player:
     @property
     def step_seconds(self) -> float:
         """Time of a step at the chosen speed."""
-        skip = self._stages[0].agent.config.env.frame_skip
-        return skip / FRAMES_PER_SECOND / self.controls.speed
+        return 1 / self._stages[0].agent.config.env.steps_per_second / self.controls.speed
 
     def start(self, seed: int) -> None:
         """Begin the episode of ``seed`` on every stage and say so."""
@@ -114,7 +112,7 @@ class Player:
             "type": "start",
             "game": config.game,
             "seed": seed,
-            "frame_skip": config.env.frame_skip,
+            "frame_skip": config.env.mean_frame_skip,
             "observations": config.env.observations,
             "checkpoints": [each.agent.frames for each in self._stages],
             "kept": frames_of_agents(self.run),

@@ -46,9 +46,8 @@ class Screen:
         from parcade.atari.preprocess import rgb_table
         from parcade.atari.vector import VectorConsoles
 
-        shown = dataclasses.replace(in_colour(settings), frame_skip=1)
+        shown = dataclasses.replace(in_colour(settings), frame_skip=1, frame_skip_to=None)
         self._consoles = VectorConsoles(game, 1, num_threads=1, **console_settings(shown))
-        self._frame_skip = settings.frame_skip
         self._subset = settings.action_subset
         self.palette = rgb_table(self._consoles.machine.pal)
         self.height = self._consoles.machine.height
@@ -60,14 +59,14 @@ class Screen:
         self._consoles.reset(console_seed)
         return self._consoles.palette_frames()
 
-    def step(self, action: int) -> np.ndarray:
-        """Hold an action for a step; return the pictures ``[k, height, 160]`` of its k frames.
+    def step(self, action: int, frames: int) -> np.ndarray:
+        """Hold an action for the frames of a step; return their pictures ``[k, height, 160]``.
 
-        k is below the frame skip if the episode ends.
+        k is below ``frames`` if the episode ends.
         """
         actions = np.array([self._subset[action] if self._subset else action])
         pictures = []
-        for _ in range(self._frame_skip):
+        for _ in range(frames):
             result = self._consoles.step(actions)
             if result.terminated[0] or result.truncated[0]:
                 break  # the console already shows the next episode
@@ -157,8 +156,8 @@ class Stage:
         action_values = scores.softmax(-1) if policy.head == "actor_critic" else scores
         heat = SALIENCIES[saliency](policy, observed, self._state, starts, action) if saliency else None
         seen, self._state = self._observation[0], output.state
-        reward, ended = self._advance(action)
-        pictures = self.screen.step(action) if self.screen else np.zeros((0, 1, 160), np.uint8)
+        reward, ended, frames = self._advance(action)
+        pictures = self.screen.step(action, frames) if self.screen else np.zeros((0, 1, 160), np.uint8)
         return Moment(
             observation=seen,
             action_values=action_values.numpy(),
@@ -180,7 +179,8 @@ class Stage:
         steps = np.array([len(self.episode.actions)])
         return torch.from_numpy(uniforms(self._noise_key, steps, 2)).float()
 
-    def _advance(self, action: int) -> tuple[float, bool]:
+    def _advance(self, action: int) -> tuple[float, bool, int]:
+        """Play a step of the agent's environment; return the reward, whether it ended, and its frames."""
         observations, rewards, terminated, truncated, infos = self._env.step(np.array([action]))
         self._observation = np.array(observations)
         self._begins, self._lives = False, int(infos["lives"][0])
@@ -188,7 +188,7 @@ class Stage:
         self.episode.actions.append(action)
         self.episode.score += reward
         self.episode.ended = ended
-        return reward, ended
+        return reward, ended, int(infos["frames"][0])
 
     def close(self) -> None:
         """Close the consoles."""

@@ -60,8 +60,8 @@ def played(recording: Recording, settings: EnvSettings, screen: Screen) -> Itera
         screen.reset(console_seed)
         score = 0.0
         for action in recording.actions:
-            _, rewards, terminated, truncated, _ = environment.step(np.array([action]))
+            _, rewards, terminated, truncated, infos = environment.step(np.array([action]))
             score += float(rewards[0])
-            yield screen.step(action), score
+            yield screen.step(action, int(infos["frames"][0])), score
             if terminated[0] or truncated[0]:
                 return

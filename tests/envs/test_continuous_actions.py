@@ -105,7 +105,7 @@ def test_one_environment_has_continuous_actions_without_names():
             DQNConfig(),
             "dqn needs Discrete actions; pong has continuous_actions; use one",
         ),
-        ({"algorithm": "a2c", "device": "cuda", "env_device": "cuda"}, A2CConfig(), "use --env-device cpu"),
+        ({"algorithm": "a2c", "device": "cuda", "env_device": "cuda"}, A2CConfig(), "use device 'cpu'"),
     ],
 )
 def test_runs_that_cannot_have_them_are_refused(run, hyper, says):
@@ -116,7 +116,7 @@ def test_runs_that_cannot_have_them_are_refused(run, hyper, says):
 def test_settings_that_contradict_them_are_refused():
     with pytest.raises(UsageError, match="continuous actions are no set"):
         make_vec("pong", 1, continuous_actions=True, action_subset=(1, 2))
-    with pytest.raises(UsageError, match="for device 'cpu'"):
+    with pytest.raises(UsageError, match="for consoles on the CPU"):
         make_vec("pong", 1, device="cuda", continuous_actions=True)
     with pytest.raises(UsageError, match="tiny_aim is not an Atari game and has no continuous_actions"):
         make_vec("tiny_aim", 1, continuous_actions=True)

@@ -103,12 +103,18 @@ def test_an_id_of_version_5_has_sticky_actions_and_what_is_given_overrides_them(
         env.close()
 
 
-@pytest.mark.parametrize("name", ["Pong-v0", "Pong-v4", "SpaceInvaders-v4"])
-def test_ids_that_skip_frames_at_random_are_refused_with_the_nearest_flags(name):
-    with pytest.raises(
-        UsageError, match=r"skips 2 to 4 frames at random.*--frame-skip 3.*NoFrameskip-v4 or ALE/"
-    ):
-        canonical_game(name)
+@pytest.mark.parametrize(
+    ("name", "sticky_actions"), [("Pong-v0", 0.25), ("Pong-v4", 0.0), ("SpaceInvaders-v4", 0.0)]
+)
+def test_ids_of_gym_skip_frames_at_random(name, sticky_actions):
+    expected = EnvSettings(sticky_actions=sticky_actions, noop_max=0, frame_skip=2, frame_skip_to=4)
+    assert parse_training([name]).env == expected
+    assert parse_training([name, "--frame-skip-to", "6"]).env.frame_skip_to == 6
+    env = make_vec(name, 2, image_height=42, image_width=42)
+    assert env._consoles.settings.frameskip_to == 4
+    env.close()
+    with pytest.raises(UsageError, match="frame_skip_to=4 needs an Atari game on parcade's own consoles"):
+        make_vec(name, 2, "ale")
 
 
 def test_gymnasium_ids_and_tiny_tasks_keep_their_names():

@@ -85,7 +85,7 @@ def test_the_shown_pictures_are_the_trained_environments_frames_in_exact_colours
     ended = 0
     for action in actions:
         observations, _, terminated, _, _ = env.step(np.array([action]))
-        pictures = screen.step(int(action))
+        pictures = screen.step(int(action), 4)
         if terminated[0]:
             ended += 1
             assert len(pictures) < 4
@@ -105,7 +105,7 @@ def test_a_screen_shows_no_frame_of_the_next_episode(frames):
     screen.reset(np.array([3]))
     counts, ends = [], []
     for _ in range(9):
-        counts.append(len(screen.step(0)))
+        counts.append(len(screen.step(0, 4)))
         ends.append(bool(env.step(np.array([0]))[3][0]))
     assert any(ends) and [count < 4 for count in counts] == ends
     env.close()

@@ -13,7 +13,17 @@ from ..compiling.jit import ROWS, inlined, kernel, separate, stand_alone
 from ..engine_cpu import RESIZE, STARTS, capture_changes, load_console, play_step, push, start_episode
 from ..primitives.atomics import copy_to
 from ..primitives.simd import EVERY_WORD
-from ..settings import CLIP, EPISODIC_LIFE, FIRE, FRAME_LIMIT, FRAME_SKIP, LIFE_LOSS, MAX_POOL, NOOP_MAX
+from ..settings import (
+    CLIP,
+    EPISODIC_LIFE,
+    FIRE,
+    FRAME_LIMIT,
+    FRAME_SKIP,
+    FRAME_SKIP_TO,
+    LIFE_LOSS,
+    MAX_POOL,
+    NOOP_MAX,
+)
 from ..state import DIFFICULTY, EPISODE_FRAME_NUMBER, FRAME_NUMBER, LIVES, MODE, NOOP_STREAM, TERMINAL
 from .thread_pool import (
     CONTROL,
@@ -105,6 +115,16 @@ def _bytes(stack):
     return np.int64(stack.shape[0]) * np.int64(stack.shape[1])
 
 
+@inlined
+def _frames_of_step(settings, random):
+    """Return the frames of a console's next step; draws from its `NOOP_STREAM` if they are random."""
+    frames = np.int64(settings[FRAME_SKIP])
+    choices = np.int64(settings[FRAME_SKIP_TO]) - frames + 1
+    if choices > 1:
+        frames += mt19937.draw(random[NOOP_STREAM]) % choices
+    return frames
+
+
 @kernel
 def _step_console(e, control, played):
     """Play one step of console `e`, and reset it if the episode ends (SAME_STEP)."""
@@ -119,7 +139,7 @@ def _step_console(e, control, played):
     s, counts_out = state[e], counts[e]
     frame_limit = settings[FRAME_LIMIT]
     over = play_step(
-        s, memory[e], screen[e], random[e], rom, program, told[0][e], settings[FRAME_SKIP],
+        s, memory[e], screen[e], random[e], rom, program, told[0][e], _frames_of_step(settings, random[e]),
         frame_limit - elapsed[e], settings[EPISODIC_LIFE] != 0, captured[e], counts_out,
     )  # fmt: skip
     elapsed[e] += counts_out[1]
@@ -208,7 +228,7 @@ def _play(control, thread, played):
 @kernel
 def _rank(e, elapsed, lives, settings):
     """Return a rank that is lower the more likely the episode of console `e` ends in this step."""
-    if elapsed[e] + settings[FRAME_SKIP] >= settings[FRAME_LIMIT]:
+    if elapsed[e] + settings[FRAME_SKIP_TO] >= settings[FRAME_LIMIT]:
         return np.int64(-1) << 40
     return (np.int64(lives[e]) << 32) - elapsed[e]
 
