@@ -24,6 +24,7 @@ from typing import Annotated
 import numpy as np
 
 import parcade
+from parcade.atari.memory import check_fits
 from parcade.atari.preprocess import grey_table
 from parcade.atari.recording import Recording, Session
 from parcade.errors import UsageError, reported
@@ -34,6 +35,8 @@ from parcade.ranges import Count, Range, check_ranges
 FRAMES_PER_STEP = 4
 STEPS_FROM_A_PLACE = 100
 REPEAT_PROBABILITY = 0.95  # of a random action: it is held for 20 steps on average
+BYTES_PER_CONSOLE = 140_000  # with its picture; measured with 4,010 consoles of Pong
+RESTORED_AT_ONCE = 256  # consoles; a state has 100 kB
 PICTURE_ROWS, PICTURE_COLUMNS, GREY_LEVELS = 8, 11, 8
 
 
@@ -114,6 +117,7 @@ class Explorer:
         self.map, self.frames = Map(), 0
         self._game, self._seed, self._ram = game, seed, ram
         self._random = np.random.default_rng(seed)
+        check_fits(num_consoles, BYTES_PER_CONSOLE)
         self._arcade = parcade.Arcade(game, num_consoles)
         self._choices = np.array(self._arcade.actions, np.uint8)
         self._levels = grey_table(self._arcade.machine.pal) * np.float32(GREY_LEVELS / 256)
@@ -146,17 +150,20 @@ class Explorer:
 
     def _return(self, rows: np.ndarray) -> None:
         """Put each of these consoles into the state of a place."""
-        if len(rows) == 0:
-            return
-        places = self.map.choose(self._random, len(rows))
+        places = self.map.choose(self._random, len(rows)) if len(rows) else []
+        for first in range(0, len(rows), RESTORED_AT_ONCE):
+            part = slice(first, first + RESTORED_AT_ONCE)
+            self._restore(rows[part], places[part])
+        for row, place in zip(rows, places, strict=True):
+            self._starts[row], self._scores[row] = place, place.score
+        self._steps[rows] = 0
+
+    def _restore(self, rows: np.ndarray, places: list[Place]) -> None:
         state = self._arcade.get_state(rows)
         for name, array in self._arcade.arrays.items():
             packed = b"".join(zlib.decompress(place.state[name]) for place in places)
             state[name] = np.frombuffer(packed, array.dtype).reshape(state[name].shape)
         self._arcade.set_state(state, rows)
-        for row, place in zip(rows, places, strict=True):
-            self._starts[row], self._scores[row] = place, place.score
-        self._steps[rows] = 0
 
     def _keep_better(self, rows: np.ndarray) -> None:
         """Keep the places where these consoles are, if they are new or were reached better than ever."""

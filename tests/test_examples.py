@@ -206,6 +206,17 @@ def test_exploring_depends_on_the_seed_alone_and_bytes_of_ram_can_tell_places_ap
     assert first.best().trail.all_actions() == again.best().trail.all_actions()
 
 
+def test_consoles_that_return_in_parts_return_to_the_same_places(monkeypatch):
+    example = load_example("go_explore")
+    whole = example.Explorer("breakout", 8, 2, [(99, 4)])
+    monkeypatch.setattr(example, "RESTORED_AT_ONCE", 3)
+    parts = example.Explorer("breakout", 8, 2, [(99, 4)])
+    for _ in range(130):
+        whole.step(), parts.step()
+    assert np.array_equal(whole._arcade.ram, parts._arcade.ram)
+    assert whole.map.best().trail.all_actions() == parts.map.best().trail.all_actions()
+
+
 def test_exploring_keeps_the_best_way_to_a_place_and_returns_to_rare_ones_more_often():
     places = load_example("go_explore").Map()
     for key, score, steps, is_kept in (
@@ -310,6 +321,7 @@ def test_an_example_of_another_library_says_how_to_install_it(name, package, ext
         ("sb3_ppo", ["--seed", "-1"], "seed=-1 is below 0"),
         ("sb3_ppo", ["--total-steps", "0"], "total_steps=0 is below 1"),
         ("go_explore", ["pongg"], "unknown game 'pongg'; did you mean 'pong'?"),
+        ("go_explore", ["pong", "--consoles", "99999999"], "num_consoles=99,999,999 need 13038.5 GiB"),
         ("go_explore", ["pong", "--ram", "128"], "ram=128: expected a byte from 0 to 127, or BYTE/DIVISOR"),
         ("go_explore", ["pong", "--out", "/no/a.json"], "out=/no/a.json: directory /no does not exist"),
     ],
