@@ -122,7 +122,8 @@ class Stage:
         check_playable(config.game)
         if isinstance(agent.policy.actions, BoxActions):
             raise UsageError(
-                f"{config.game} has continuous actions; only agents with a set of actions are shown"
+                f"{config.game} has continuous actions; only agents with a set of actions are shown here, "
+                "the others by parcade watch and parcade eval --video"
             )
         self.agent = agent
         settings = dataclasses.replace(config.env, start_states="exact")
