@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from parcade.atari.games import load_games, title
 from parcade.atari.held_keys import ACTION_NAMES, keys_to_action
-from parcade.envs.games import action_ids, canonical_game, is_atari
+from parcade.envs.games import action_ids, canonical_game, is_atari, settings_of_id
 from parcade.envs.make import make_vec, with_output
 from parcade.envs.settings import env_preset
 from parcade.envs.tiny import TINY_TASKS
@@ -97,7 +97,7 @@ def make_registered_vec(
     env.metadata = {
         **env.metadata,
         "render_modes": ["rgb_array"] if getattr(env, "can_render", False) else [],
-        "render_fps": _frames_per_second(settings),
+        "render_fps": _frames_per_second(game, settings),
     }
     return env
 
@@ -158,7 +158,7 @@ class AtariEnv(gymnasium.Env):
         self.action_space = self._envs.single_action_space
         self.metadata = {
             "render_modes": list(RENDER_MODES) if getattr(self._envs, "can_render", False) else [],
-            "render_fps": _frames_per_second(settings),
+            "render_fps": _frames_per_second(game, settings),
         }
         self._action_ids = _action_ids(game, settings)
         self._is_seeded = False
@@ -250,12 +250,13 @@ def _action_ids(game: str, settings: dict[str, Any]) -> list[int]:
     return [] if chosen.continuous_actions else action_ids(name, chosen)
 
 
-def _frames_per_second(settings: dict[str, Any]) -> float:
+def _frames_per_second(game: Any, settings: dict[str, Any]) -> float:
     """Return how often per second environments with these settings step in real time."""
     how = settings.get("settings")
     if how is None:
-        names = ("frame_skip", "frame_skip_to")
-        how = env_preset("dqn_2015", **{key: settings[key] for key in names if key in settings})
+        of_id = settings_of_id(game) if isinstance(game, str) else {}
+        given = {key: each for key, each in settings.items() if key in ("frame_skip", "frame_skip_to")}
+        how = env_preset("dqn_2015", **{**of_id, **given})
     return float(how.steps_per_second)
 
 

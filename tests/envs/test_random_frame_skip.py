@@ -15,6 +15,7 @@ from parcade.envs import make_vec
 from parcade.envs.settings import EnvSettings
 from parcade.errors import UsageError
 from parcade.evaluate import played_frames
+from parcade.integrations.gym import make
 from parcade.suite.protocols import PROTOCOLS, check_agent
 from parcade.train import run_training, start_run
 from parcade.web.stage import Stage
@@ -126,4 +127,10 @@ def test_bounds_that_are_none_are_refused(skips):
 def test_consoles_on_a_gpu_have_fixed_steps():
     with pytest.raises(UsageError, match="frame_skip_to is for consoles on the CPU"):
         make_vec("pong", 1, device="cuda", **SKIPS)
-    assert EnvSettings(**SKIPS).steps_per_second == 20
+
+
+def test_pictures_are_shown_at_the_mean_speed():
+    for game, settings in (("Pong-v0", {}), ("pong", {"frame_skip": 2, "frame_skip_to": 4})):
+        env = make(game, **settings)
+        assert env.metadata["render_fps"] == 20
+        env.close()
