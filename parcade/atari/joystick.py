@@ -27,9 +27,11 @@ HIGHEST = np.array([1, np.pi, 1], np.float32)
 def paddle_bits(strengths: np.ndarray) -> np.ndarray:
     """Return what is added to an id, so that paddles turn by a part of a full step; int64 `[n]`.
 
-    strengths: float `[n]`, without their signs, limited to 1.
+    strengths: float `[n]`, without their signs, limited to 1. As in ale-py, they are rounded to float32, but
+    the product with the step is not: 1 / 23,000 is 0.99999997 of a unit, and turns none.
     """
-    turned = np.float32(PADDLE_STEP) * np.clip(np.abs(strengths), 0, 1).astype(np.float32)
+    limited = np.clip(np.abs(strengths), 0, 1).astype(np.float32)
+    turned = PADDLE_STEP * limited.astype(np.float64)
     bits: np.ndarray = (PADDLE_STEP - turned.astype(np.int64)) << ACTION_BITS
     return bits
 

@@ -42,6 +42,38 @@ def test_a_full_step_adds_nothing_to_an_id():
     assert (paddle_bits(strengths) >> ACTION_BITS).tolist() == [0, 0, 0, 11_500, PADDLE_STEP, PADDLE_STEP]
 
 
+def strengths_that_float32_rounds_up():
+    """Strengths whose product with the step is below a whole number, but not if it is rounded to float32."""
+    strengths = np.random.default_rng(0).random(400_000, np.float32)
+    product = PADDLE_STEP * strengths.astype(np.float64)
+    return strengths[np.float32(PADDLE_STEP) * strengths >= np.ceil(product)]
+
+
+def test_the_product_with_the_step_is_not_rounded_to_float32():
+    rounded_up = strengths_that_float32_rounds_up()
+    assert len(rounded_up) > 100
+    turned = PADDLE_STEP - (paddle_bits(rounded_up) >> ACTION_BITS)
+    assert (turned == np.floor(PADDLE_STEP * rounded_up.astype(np.float64))).all()
+    assert (turned < np.float32(PADDLE_STEP) * rounded_up).all()
+
+
+@pytest.mark.parametrize("game", ["breakout", "kaboom"])
+def test_a_paddle_turns_as_in_ale_py_where_float32_would_round_up(game):
+    """Each step turns one unit less; only many show in the RAM. RIGHT and LEFT, for 40 frames each."""
+    strengths = strengths_that_float32_rounds_up()
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    theirs = ale_py.ALEInterface()
+    theirs.setInt("random_seed", 5)
+    theirs.setFloat("repeat_action_probability", 0.0)
+    theirs.loadROM(ale_py.roms.get_rom_path(game))
+    ours = AleInterface(Arcade(game, 1))
+    ours.load(5)
+    for frame in range(3000):
+        action, strength = (3, 4)[frame // 40 % 2], float(strengths[frame % len(strengths)])
+        assert ours.act(action, strength) == theirs.act(action, strength), frame
+        assert (ours.getRAM() == theirs.getRAM()).all(), frame
+
+
 @pytest.mark.parametrize("game", ["breakout", "pong"])
 def test_a_paddle_turns_by_the_strength_as_in_ale_py(game):
     seed = int(np.random.SeedSequence().generate_state(1)[0]) >> 1
