@@ -143,6 +143,9 @@ def parse_training(arguments: list[str], also: Sequence[str] = ()) -> TrainConfi
 
     arguments = [_with_hyphens(word) for word in arguments]
     arguments = [re.sub("^--from(?==|$)", "--from-agent", word) for word in arguments]
+    # Behind flags, the game cannot be told from a flag's value, such as a directory of that name.
+    names_game_first = bool(arguments) and not arguments[0].startswith("-")
+    candidates = arguments[:1] if names_game_first else arguments
     if env := _value_of("env", arguments, ""):
         if not arguments[0].startswith("-"):
             raise UsageError(f"got the game {arguments[0]} and --env {env}; leave one of them out")
@@ -152,12 +155,13 @@ def parse_training(arguments: list[str], also: Sequence[str] = ()) -> TrainConfi
         # The user's arguments follow the preset's flags and so override them.
         arguments = preset_flags(preset) + arguments
     if env:
-        arguments = [env, *arguments]
+        arguments, candidates = [env, *arguments], [env]
     trained = _trained_config(_value_of("from-agent", arguments, ""), env)
     algorithm = trained.run.algorithm if trained else RunConfig().algorithm
     row = algorithm_row(_value_of("algorithm", arguments, algorithm))
     _check_names(row.config)
-    of_id = next(filter(None, map(settings_of_id, arguments)), {})
+    skips = ("frame_skip",) if _value_of("frame-skip", arguments, "") else ()
+    of_id = next(filter(None, (settings_of_id(word, skips) for word in candidates)), {})
     preset_name = _value_of("env-preset", arguments, "")
     # A preset that the user names replaces the rules of an id, as single settings do.
     env_default = env_preset(preset_name) if preset_name else env_preset(PresetFlags().env_preset, **of_id)
@@ -185,6 +189,8 @@ def parse_training(arguments: list[str], also: Sequence[str] = ()) -> TrainConfi
     whose = functools.partial(_where_to_find, algorithm=_value_of("algorithm", arguments, algorithm))
     default = Flags(*defaults)
     flags = parse(Flags, arguments, prog="parcade train", default=default, whose=whose, also=also)
+    if settings_of_id(flags.game, skips) != of_id:
+        raise UsageError(f"name the game first, before any flag: parcade train {flags.game} ...")
     topology = flags.topology if row.topology else TopologyConfig()
     return TrainConfig(flags.game, flags.run, flags.env, flags.hyper, topology)
 

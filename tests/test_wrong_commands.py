@@ -257,7 +257,10 @@ BAD = {
     "an image too large": ("train pong --image-height 1e9", "=1,000,000,000 is above 4,096"),
     "a frame limit beyond counting": ("train pong --frame-limit 1e12", "is above 2,147,483,647"),
     "a frame skip without frames": ("train CartPole-v1 --frame-skip 2", "has no frame_skip"),
-    "random steps of continuous actions": ("train tiny_aim --warm-up-steps 5", "an Atari game on"),
+    "random steps of continuous actions": (
+        "train tiny_aim --warm-up-steps 5",
+        "is for Atari games, and tiny_aim is none",
+    ),
     "observations of tuples": ("train Blackjack-v1", "expected Box observations"),
     "an id of another version": ("train Pong-v5", "unknown id Pong-v5; use PongNoFrameskip-v4"),
     "a word for frames": (

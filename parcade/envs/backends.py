@@ -135,11 +135,14 @@ def check_supported(backend: str, game: str, settings: EnvSettings) -> None:
     default = EnvSettings()
     for name in ("start_states", "warm_up_steps", "continuous_actions", "frame_skip_to"):
         value = getattr(settings, name)
-        if value != getattr(default, name) and name not in abilities:
-            raise UsageError(
-                f"{name}={value} needs an Atari game on parcade's own consoles; "
-                "use backend 'native', or leave it out"
-            )
+        if value == getattr(default, name) or name in abilities:
+            continue
+        if row is None:
+            raise UsageError(f"{name}={value} is for Atari games, and {game} is none; leave it out")
+        raise UsageError(
+            f"{name}={value} needs parcade's own consoles; "
+            f"use backend 'native', or {name}={getattr(default, name)}"
+        )
     if row is None:
         return
     if settings.observations == "karpathy_2016" and game != "pong":

@@ -7,6 +7,7 @@ import importlib
 import os
 import re
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from parcade.atari.games import load_games
@@ -42,16 +43,20 @@ RULES_OF_IDS: dict[str, dict[str, Any]] = {
 """Settings that the ids of Atari games imply, by what they have around the game's title."""
 
 
-def settings_of_id(name: str) -> dict[str, Any]:
+def settings_of_id(name: str, given: Iterable[str] = ()) -> dict[str, Any]:
     """Return the settings that the Gymnasium id of an Atari game implies, as fields of EnvSettings.
 
     ``ALE/X-v5`` and ``X-v0`` repeat the last action with probability 0.25 in every frame, and have no random
     no-ops at the start, like ``X-v4``. ``X-v0`` and ``X-v4`` skip 2 to 4 frames at random.
     ``XNoFrameskip-v4`` with the preprocessing of SB3 and CleanRL equals ``dqn_2015``, the default.
+    ``given`` are settings that the user names: with ``frame_skip``, the id no longer skips at random.
     """
     title, form = _split_id(name.removeprefix("ale_py:"))
     is_game = _key(title) in map(_key, game_names())
-    return dict(RULES_OF_IDS.get(form, {})) if is_game else {}
+    rules = dict(RULES_OF_IDS.get(form, {})) if is_game else {}
+    if "frame_skip" in given:
+        rules.pop("frame_skip_to", None)
+    return rules
 
 
 def _split_id(name: str) -> tuple[str, str]:

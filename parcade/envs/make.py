@@ -185,7 +185,7 @@ def _make_one(
 ) -> gymnasium.vector.VectorEnv:
     """Implement ``make_vec`` for one game. Errors: UsageError."""
     abilities = backend_row(backend).supports
-    of_id, game = settings_of_id(game), canonical_game(game)
+    of_id, game = settings_of_id(game, overrides), canonical_game(game)
     if settings is not None and not is_atari(game):
         refuse_settings_of_consoles(game, settings)
     if settings is None:
@@ -216,7 +216,8 @@ def refuse_on_gpu(settings: EnvSettings) -> None:
     """Refuse settings that only consoles on the CPU have. Errors: UsageError."""
     for name in ("continuous_actions", "frame_skip_to"):
         if getattr(settings, name):
-            raise UsageError(f"{name} is for consoles on the CPU; leave it out, or use device 'cpu'")
+            default = getattr(EnvSettings(), name)
+            raise UsageError(f"{name} is for consoles on the CPU; use {name}={default}, or device 'cpu'")
 
 
 @functools.cache
@@ -255,7 +256,7 @@ def _make_mixed(
         raise UsageError(f"games={games} have ids with different rules; use one kind of id, or pass settings")
     overrides = {name: how.pop(name) for name in list(how) if name not in ("num_threads", "ale_compat")}
     if settings is None:
-        settings = env_preset(preset, **{**settings_of_id(games[0]), **overrides})
+        settings = env_preset(preset, **{**settings_of_id(games[0], overrides), **overrides})
     if not settings.continuous_actions and not have_one_action_set(names):
         if settings.action_subset:
             raise UsageError("action_subset requires that all games have the same action set; leave it out")

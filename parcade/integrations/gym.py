@@ -254,8 +254,8 @@ def _frames_per_second(game: Any, settings: dict[str, Any]) -> float:
     """Return how often per second environments with these settings step in real time."""
     how = settings.get("settings")
     if how is None:
-        of_id = settings_of_id(game) if isinstance(game, str) else {}
         given = {key: each for key, each in settings.items() if key in ("frame_skip", "frame_skip_to")}
+        of_id = settings_of_id(game, given) if isinstance(game, str) else {}
         how = env_preset("dqn_2015", **{**of_id, **given})
     return float(how.steps_per_second)
 

@@ -140,7 +140,12 @@ class RawAtariEnv(gymnasium.Env):
         return [ACTION_NAMES[each] for each in self._action_set]
 
     def get_keys_to_action(self) -> dict[tuple[str, ...], int]:
-        """Return the actions by the keys w, s, a, d, space and e, for ``gymnasium.utils.play``."""
+        """Return the actions by the keys w, s, a, d, space and e, for ``gymnasium.utils.play``.
+
+        Errors: AttributeError with continuous actions, as in ale-py.
+        """
+        if self._threshold is not None:
+            raise AttributeError("continuous actions have no keys; make the environment without continuous")
         return keys_to_action(self._action_set)
 
     def clone_state(self, *, include_rng: bool = False) -> dict[str, Any]:
@@ -173,7 +178,7 @@ class RawAtariEnv(gymnasium.Env):
             return self._action_set[checked_action("action", action, len(self._action_set))], 1.0
         given = checked_numbers(action, (3,))
         (packed,) = from_polar(given[None], self._threshold)
-        return int(packed & ACTION_ID), float(np.float32(given[0]))
+        return int(packed & ACTION_ID), float(np.clip(given[0], 0, 1))
 
     def _observation(self) -> np.ndarray:
         look = {

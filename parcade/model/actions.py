@@ -67,8 +67,8 @@ class BoxActions:
     """D real numbers from a Gaussian with a diagonal covariance; only the environment sees them clipped.
 
     Scores are D means, then D logarithms of standard deviations. Log-probabilities are those of the unclipped
-    actions, which batches hold. If the bounds of the space are finite and not symmetric, such as 0 to 1, the
-    environment gets them scaled: -1 and 1 are the bounds.
+    actions, which batches hold. If all bounds of the space are finite, and any are not symmetric, such as 0
+    to 1, the environment gets all of them scaled: -1 and 1 are the bounds.
     """
 
     dtype = torch.float32

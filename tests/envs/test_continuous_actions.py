@@ -105,7 +105,7 @@ def test_one_environment_has_continuous_actions_without_names():
             DQNConfig(),
             "dqn needs Discrete actions; pong has continuous_actions; use one",
         ),
-        ({"algorithm": "a2c", "device": "cuda", "env_device": "cuda"}, A2CConfig(), "use device 'cpu'"),
+        ({"algorithm": "a2c", "device": "cuda", "env_device": "cuda"}, A2CConfig(), "or device 'cpu'"),
     ],
 )
 def test_runs_that_cannot_have_them_are_refused(run, hyper, says):

@@ -113,8 +113,19 @@ def test_ids_of_gym_skip_frames_at_random(name, sticky_actions):
     env = make_vec(name, 2, image_height=42, image_width=42)
     assert env._consoles.settings.frameskip_to == 4
     env.close()
-    with pytest.raises(UsageError, match="frame_skip_to=4 needs an Atari game on parcade's own consoles"):
+    with pytest.raises(UsageError, match="frame_skip_to=4 needs .* 'native', or frame_skip_to=None"):
         make_vec(name, 2, "ale")
+    assert parse_training([name, "--frame-skip", "4"]).env.frame_skip_to is None
+    make_vec(name, 2, "ale", frame_skip=4).close()
+
+
+@pytest.mark.parametrize("word", ["Pong-v0", "ALE/Pong-v5"])
+def test_a_directory_named_as_an_id_does_not_change_the_rules(word):
+    assert parse_training(["breakout", "--run-dir", word]).env == EnvSettings()
+    assert parse_training(["breakout", f"--run-dir={word}"]).env == EnvSettings()
+    with pytest.raises(UsageError, match="name the game first"):
+        parse_training(["--run-dir", word, "breakout"])
+    assert parse_training(["--seed", "3", word]).env == parse_training([word]).env != EnvSettings()
 
 
 def test_gymnasium_ids_and_tiny_tasks_keep_their_names():

@@ -114,6 +114,10 @@ def test_continuous_actions_that_are_none_are_refused():
     ):
         with pytest.raises(UsageError, match=says):
             env.step(action)
+    with pytest.raises(UsageError, match="finite"):
+        env.step(np.array([1e300, 0, 0]))
+    with pytest.raises(AttributeError, match="no keys"):
+        env.get_keys_to_action()
     assert env.ale.getEpisodeFrameNumber() == 0
     with pytest.raises(UsageError, match=r"continuous_action_threshold=2 is not in \[0, 1\]"):
         RawAtariEnv("breakout", continuous=True, continuous_action_threshold=2)
