@@ -138,9 +138,9 @@ def check_supported(backend: str, game: str, settings: EnvSettings) -> None:
         if value == getattr(default, name) or name in abilities:
             continue
         if row is None:
-            raise UsageError(f"{name}={value} is for Atari games, and {game} is none; leave it out")
+            raise UsageError(f"{name}={value} needs an Atari game, and {game} is none; leave it out")
         raise UsageError(
-            f"{name}={value} needs parcade's own consoles; "
+            f"{name}={value} needs an Atari game on parcade's own consoles; "
             f"use backend 'native', or {name}={getattr(default, name)}"
         )
     if row is None:
