@@ -259,7 +259,7 @@ BAD = {
     "a frame skip without frames": ("train CartPole-v1 --frame-skip 2", "has no frame_skip"),
     "random steps of continuous actions": (
         "train tiny_aim --warm-up-steps 5",
-        "is for Atari games, and tiny_aim is none",
+        "needs an Atari game, and tiny_aim is none",
     ),
     "observations of tuples": ("train Blackjack-v1", "expected Box observations"),
     "an id of another version": ("train Pong-v5", "unknown id Pong-v5; use PongNoFrameskip-v4"),
