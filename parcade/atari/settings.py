@@ -67,9 +67,14 @@ class VectorSettings:
             value = getattr(self, name)
             if not isinstance(value, Integral) or not least <= value <= LARGEST:
                 raise ValueError(f"{name}={value!r}: expected an integer from {least} to {LARGEST}")
-        if self.frameskip_to is not None and not 2 <= self.frameskip < self.frameskip_to <= LARGEST:
+        most = self.frameskip_to
+        if most is not None and not (isinstance(most, Integral) and 2 <= self.frameskip < most <= LARGEST):
             raise ValueError(
-                f"frameskip={self.frameskip}, frameskip_to={self.frameskip_to}: expected 2 or more, then more"
+                f"frameskip={self.frameskip}, frameskip_to={most!r}: expected 2 or more, then more"
+            )
+        if not 0 <= self.continuous_action_threshold <= 1:
+            raise ValueError(
+                f"continuous_action_threshold={self.continuous_action_threshold!r}: expected 0 to 1"
             )
 
     @property

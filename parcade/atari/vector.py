@@ -311,10 +311,7 @@ class VectorConsoles:
         if not self._all_loaded:
             self._check_loaded(playing)
         with self.callers.lock:
-            if self.settings.continuous:
-                self._actions[:] = self.settings.ids_of(actions, self.action_set)
-            else:
-                self.action_set.take(actions, out=self._actions)
+            self._actions[:] = self.settings.ids_of(actions, self.action_set)
             if playing is not None or not self._all_play:
                 self._playing[:] = True if playing is None else playing
                 self._all_play = playing is None

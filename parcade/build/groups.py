@@ -102,13 +102,12 @@ def check_environments(config: TrainConfig) -> None:
 
 def check_threads_serve(config: TrainConfig, count: int, threads: int) -> None:
     """Refuse more environments than the threads can step before the hang timeout. Errors: UsageError."""
-    most_frames = config.env.frame_skip_to or config.env.frame_skip
-    step_seconds = count * most_frames / (threads * SLOWEST_FRAMES_PER_SECOND)
+    step_seconds = count * config.env.most_frame_skip / (threads * SLOWEST_FRAMES_PER_SECOND)
     limits = [config.run.hang_seconds] if config.run.hang_seconds else []
     if config.run.overlap:
         limits.append(PLAY_TIMEOUT_SECONDS / config.hyper.unroll_length)
     if limits and step_seconds > min(limits):
-        fits = int(min(limits) * threads * SLOWEST_FRAMES_PER_SECOND / most_frames)
+        fits = int(min(limits) * threads * SLOWEST_FRAMES_PER_SECOND / config.env.most_frame_skip)
         raise UsageError(
             f"{count:,} environments on {threads} thread(s) may take {step_seconds:,.0f} s per step, "
             f"more than the {min(limits):,.0f} s after which a process counts as hanging; "

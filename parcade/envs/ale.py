@@ -24,9 +24,8 @@ BYTES_PER_CONSOLE = 900_000  # measured with ale-py 0.12 and stacks of 28 KB
 
 def check_settings(game: str, settings: EnvSettings) -> None:
     """Check that ale-py's vector env supports the settings of a game. Errors: UsageError."""
-    if settings.continuous_actions and FIRE not in load_games()[snake_case(game)].get(
-        "legal_actions", [FIRE]
-    ):
+    legal_actions = load_games()[snake_case(game)].get("legal_actions", [FIRE])
+    if settings.continuous_actions and FIRE not in legal_actions:
         raise UsageError(
             f"continuous_actions: ale-py's vector env waits for ever when {game} is sent a pressed button; "
             "use backend 'native'"
@@ -90,7 +89,7 @@ class AleVectorEnv(Checked, VectorEnv):
         self.single_action_space = self._env.single_action_space
         self.observation_space = self._env.observation_space
         self.action_space = self._env.action_space
-        self.metadata = {"autoreset_mode": self.autoreset_mode}
+        self.metadata = {"autoreset_mode": self.autoreset_mode, "render_fps": settings.steps_per_second}
         self._frame_number = np.zeros(num_envs, np.int64)
         self._process = os.getpid()
 

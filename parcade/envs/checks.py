@@ -235,7 +235,7 @@ def checked_numbers(actions: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Check continuous actions and return them as an array of ``shape``. Errors: UsageError."""
     actions = as_array("actions", actions)
     if actions.shape != shape:
-        raise UsageError(f"actions have shape {actions.shape}; expected {list(shape)}, a row per environment")
+        raise UsageError(f"actions have shape {actions.shape}; expected {list(shape)}")
     with np.errstate(over="ignore"):  # of numbers that are finite in float64 only
         is_finite = actions.dtype.kind in "fiu" and np.isfinite(actions.astype(np.float32)).all()
     if not is_finite:

@@ -217,7 +217,9 @@ def refuse_on_gpu(settings: EnvSettings) -> None:
     for name in ("continuous_actions", "frame_skip_to"):
         if getattr(settings, name):
             default = getattr(EnvSettings(), name)
-            raise UsageError(f"{name} is for consoles on the CPU; use {name}={default}, or device 'cpu'")
+            raise UsageError(
+                f"{name} is for consoles on the CPU; use {name}={default}, or device 'cpu' for the consoles"
+            )
 
 
 @functools.cache

@@ -136,9 +136,14 @@ class EnvSettings:
             )
 
     @property
+    def most_frame_skip(self) -> int:
+        """Number of frames of the longest step."""
+        return self.frame_skip_to or self.frame_skip
+
+    @property
     def mean_frame_skip(self) -> float:
         """Mean number of frames per step."""
-        return (self.frame_skip + (self.frame_skip_to or self.frame_skip)) / 2
+        return (self.frame_skip + self.most_frame_skip) / 2
 
     @property
     def steps_per_second(self) -> float:

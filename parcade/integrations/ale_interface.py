@@ -37,7 +37,7 @@ class AleInterface:
     def act(self, action: int, paddle_strength: float = 1.0) -> int:
         """Play one frame with an action id, 0 to 17; return the reward. An episode that is over rests.
 
-        paddle_strength: how far it turns a paddle, as a part of a full step.
+        paddle_strength: how far it turns a paddle, as a part of a full step; unlike in ale-py, limited to 1.
         """
         self._action[0] = action
         strengths = None if paddle_strength == 1.0 else paddle_strength

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from parcade.atari.games import load_games, title
 from parcade.atari.held_keys import ACTION_NAMES, keys_to_action
-from parcade.envs.games import action_ids, canonical_game, is_atari, settings_of_id
+from parcade.envs.games import action_ids, canonical_game, is_atari
 from parcade.envs.make import make_vec, with_output
 from parcade.envs.settings import env_preset
 from parcade.envs.tiny import TINY_TASKS
@@ -25,6 +25,9 @@ from parcade.integrations.autoreset import DelayedReset
 from parcade.integrations.raw import NO_FRAMESKIP
 from parcade.integrations.window import RENDER_MODES, check_render_mode
 from parcade.ranges import whole
+
+OTHER_STEPS_PER_SECOND = 15.0
+"""Steps per second at which environments are shown that do not say it themselves."""
 
 
 def env_id(game: str) -> str:
@@ -95,9 +98,9 @@ def make_registered_vec(
         env = with_output(DelayedReset(env, mode), output)
     env.render_mode = render_mode
     env.metadata = {
+        "render_fps": OTHER_STEPS_PER_SECOND,
         **env.metadata,
         "render_modes": ["rgb_array"] if getattr(env, "can_render", False) else [],
-        "render_fps": _frames_per_second(game, settings),
     }
     return env
 
@@ -136,7 +139,7 @@ class AtariEnv(gymnasium.Env):
     the observation is the last one of the old. Errors: UsageError.
     """
 
-    metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 15}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": OTHER_STEPS_PER_SECOND}  # noqa: RUF012
 
     def __init__(self, game: str, *, render_mode: str | None = None, **settings: Any) -> None:
         check_render_mode(render_mode)
@@ -158,7 +161,7 @@ class AtariEnv(gymnasium.Env):
         self.action_space = self._envs.single_action_space
         self.metadata = {
             "render_modes": list(RENDER_MODES) if getattr(self._envs, "can_render", False) else [],
-            "render_fps": _frames_per_second(game, settings),
+            "render_fps": self._envs.metadata.get("render_fps", OTHER_STEPS_PER_SECOND),
         }
         self._action_ids = _action_ids(game, settings)
         self._is_seeded = False
@@ -248,16 +251,6 @@ def _action_ids(game: str, settings: dict[str, Any]) -> list[int]:
     given = {key: settings[key] for key in names if key in settings}
     chosen = settings.get("settings") or env_preset(settings.get("preset") or "dqn_2015", **given)
     return [] if chosen.continuous_actions else action_ids(name, chosen)
-
-
-def _frames_per_second(game: Any, settings: dict[str, Any]) -> float:
-    """Return how often per second environments with these settings step in real time."""
-    how = settings.get("settings")
-    if how is None:
-        given = {key: each for key, each in settings.items() if key in ("frame_skip", "frame_skip_to")}
-        of_id = settings_of_id(game, given) if isinstance(game, str) else {}
-        how = env_preset("dqn_2015", **{**of_id, **given})
-    return float(how.steps_per_second)
 
 
 def _of_one(infos: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -32,9 +32,7 @@ from parcade.integrations.ale_interface import AleInterface
 def test_a_direction_or_the_button_counts_above_the_threshold(distance, degrees, button, name):
     (action,) = from_polar(np.array([[distance, np.radians(degrees), button]]), 0.5)
     assert ACTION_NAMES[action & ACTION_ID] == name
-    assert PADDLE_STEP - (action >> ACTION_BITS) == int(
-        np.float32(PADDLE_STEP) * np.float32(min(distance, 1))
-    )
+    assert PADDLE_STEP - (action >> ACTION_BITS) == int(PADDLE_STEP * float(np.float32(min(distance, 1))))
 
 
 def test_a_full_step_adds_nothing_to_an_id():

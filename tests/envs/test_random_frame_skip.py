@@ -109,11 +109,18 @@ def test_a_trained_agent_is_shown_frame_by_frame(tmp_path):
             assert moment.observation.shape == (4, 42, 42)
         assert set(counts) == {2, 3, 4} and 190 < sum(counts) < 200
     with contextlib.closing(played_frames(agent)) as played:
-        assert len([None for _, frame in zip(played, range(50), strict=False)]) == 50
+        pictures = [next(played)[0] for _ in range(50)]
+    assert len({picture.tobytes() for picture in pictures}) > 25
     with pytest.raises(UsageError, match="frame_skip=4, but the agent learned with 2 to 4"):
         check_agent(agent.config.env, "pong", PROTOCOLS["null-op-30min"])
     with pytest.raises(UsageError, match="random numbers of frames"):
         check_has_sides(env)
+
+
+def test_the_consoles_settings_are_checked_too():
+    for wrong in ({"frameskip": 2, "frameskip_to": 3.5}, {"continuous_action_threshold": 1.5}):
+        with pytest.raises(ValueError, match=list(wrong)[-1]):
+            VectorSettings(**wrong)
 
 
 @pytest.mark.parametrize("skips", [(4, 4), (4, 3), (1, 4), (2, 2)])
